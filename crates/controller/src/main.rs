@@ -1,0 +1,3 @@
+//! The program for operators.
+
+fn main() {}

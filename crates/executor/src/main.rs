@@ -1,0 +1,3 @@
+//! The small program of the executor image.
+
+fn main() {}
