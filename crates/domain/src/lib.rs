@@ -20,4 +20,5 @@ pub mod lifecycle;
 pub mod metadata;
 pub mod policy;
 pub mod reason;
+pub mod wire;
 pub mod workflow;

@@ -1,1 +1,124 @@
-//! Placeholder.
+//! What an operator decides: which label means which backend (ENV-2, SCH-2, NEW-8), and which events are trusted
+//! (NEW-120).
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::Backend;
+use crate::identity::TrustClass;
+use crate::reason::{Reason, Refusal};
+
+/// The label that names no backend.
+const NEUTRAL: &str = "self-hosted";
+
+/// Label → backend, in the order in which labels are declared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelMap {
+    enabled: Vec<Backend>,
+    labels: Vec<(String, Backend)>,
+}
+
+impl LabelMap {
+    /// The map of these backends: `pod`, the VM label (`vm` or `vm-dev`), `local`, then the extra ones.
+    #[must_use]
+    pub fn new(enabled: &[Backend], vm_label: &str, extra: &[(String, Backend)]) -> Self {
+        let own = |backend: Backend| match backend {
+            Backend::Vm => vm_label.to_owned(),
+            Backend::Pod | Backend::Local => backend.to_string(),
+        };
+        let mut labels: Vec<(String, Backend)> =
+            [Backend::Pod, Backend::Vm, Backend::Local].into_iter().map(|backend| (own(backend), backend)).collect();
+        labels.extend(
+            extra
+                .iter()
+                .filter(|(label, _)| labels.iter().all(|(known, _)| known != label))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
+        Self { enabled: enabled.to_vec(), labels }
+    }
+
+    /// The only backend that these labels name, else the default.
+    ///
+    /// # Errors
+    ///
+    /// Two backends named, none named without a default, or one that is not enabled here.
+    pub fn backend_for(&self, runs_on: &[String], default: Option<Backend>) -> Result<Backend, Refusal> {
+        let backend_of =
+            |label: &String| self.labels.iter().find(|(known, _)| known == label).map(|(_, backend)| *backend);
+        let mut named: Vec<Backend> = runs_on.iter().filter_map(backend_of).collect();
+        named.sort();
+        named.dedup();
+        let shown = runs_on.join(", ");
+        let backend = match (named.as_slice(), default) {
+            (&[one], _) | ([], Some(one)) => one,
+            ([], None) => {
+                return Err(self.refused(Reason::UnsupportedLabels, format!("runs-on [{shown}] names no backend")));
+            }
+            _ => {
+                let cause = format!("runs-on [{shown}] names more than one backend");
+                return Err(self.refused(Reason::AmbiguousBackend, cause));
+            }
+        };
+        if self.enabled.contains(&backend) {
+            return Ok(backend);
+        }
+        Err(self
+            .refused(Reason::BackendDisabled, format!("runs-on [{shown}] asks for {backend}, which is not enabled")))
+    }
+
+    fn refused(&self, reason: Reason, cause: String) -> Refusal {
+        let labels = self.served(&self.enabled).collect::<Vec<_>>().join("`, `");
+        Refusal { reason, cause, remedy: format!("Write one of `{labels}` into `runs-on`.") }
+    }
+
+    fn served<'a>(&'a self, backends: &'a [Backend]) -> impl Iterator<Item = &'a str> {
+        self.labels.iter().filter(|(_, backend)| backends.contains(backend)).map(|(label, _)| label.as_str())
+    }
+
+    /// The labels to declare while these backends have room, in the order of requirements §1.1.
+    #[must_use]
+    pub fn declared(&self, with_room: &[Backend], self_hosted: SelfHosted) -> Vec<String> {
+        let neutral = (self_hosted == SelfHosted::Declared).then_some(NEUTRAL);
+        let usable: Vec<Backend> = with_room.iter().copied().filter(|backend| self.enabled.contains(backend)).collect();
+        neutral.into_iter().chain(self.served(&usable)).map(str::to_owned).collect()
+    }
+
+    /// What a job without labels is served with on this backend (NEW-161).
+    #[must_use]
+    pub fn labels_of(&self, backend: Backend) -> Vec<String> {
+        let own = self.labels.iter().find(|(_, of)| *of == backend).map(|(label, _)| label.clone());
+        [NEUTRAL.to_owned()].into_iter().chain(own).collect()
+    }
+}
+
+/// Whether `self-hosted` is among the declared labels (`DECLARE_SELF_HOSTED`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SelfHosted {
+    /// It is.
+    Declared,
+    /// It is not: jobs that ask for nothing else stay with other runners.
+    Left,
+}
+
+/// Which events make a trusted identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustPolicy {
+    /// Event names; everything else, unknown and missing included, is untrusted.
+    pub trusted_events: Vec<String>,
+}
+
+impl Default for TrustPolicy {
+    fn default() -> Self {
+        let events = ["push", "schedule", "workflow_dispatch", "release", "pull_request_target"];
+        Self { trusted_events: events.map(str::to_owned).to_vec() }
+    }
+}
+
+impl TrustPolicy {
+    /// The class of a task with this event. The head repository's name is no proof, so it is not asked.
+    #[must_use]
+    pub fn class_of(&self, event_name: Option<&str>) -> TrustClass {
+        let trusted = event_name.is_some_and(|name| self.trusted_events.iter().any(|event| event == name));
+        if trusted { TrustClass::Trusted } else { TrustClass::Untrusted }
+    }
+}

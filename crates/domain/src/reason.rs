@@ -67,6 +67,32 @@ reasons! {
     Internal = "internal", "A fault of ours.";
 }
 
+impl Reason {
+    /// What a reader of the job page can do about it, where no more is known than the word.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::UnsupportedLabels | Self::AmbiguousBackend => {
+                "Name exactly one label in `runs-on` that this runner declares."
+            }
+            Self::QueueTimeout | Self::QueueUnavailable => {
+                "Run the job again later; the operator can raise the capacity."
+            }
+            Self::ExecutorExited | Self::ExecutorLost | Self::ExecutorDeleted | Self::NodeLost | Self::SandboxLost => {
+                "Run the job again; if it happens again, ask the operator for the executor's log."
+            }
+            Self::ExecutorOom => "Let the job use less memory, or ask the operator for more.",
+            Self::Interrupted => "Run the job again; what ended it is in the rows above.",
+            Self::Deadline | Self::SandboxExpired => "Split the job, or ask the operator for a longer limit.",
+            Self::ResultLost => "Run the job again; its result could not be delivered.",
+            Self::IdentityTimeout | Self::ClaimTimeout | Self::BackendUnavailable => {
+                "Run the job again; if it happens again, the operator finds the cause with `gitea-dynamic-runner status`."
+            }
+            _ => "Ask the operator of this runner.",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

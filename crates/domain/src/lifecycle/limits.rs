@@ -1,0 +1,67 @@
+//! How long each state may last (requirements §1.4 and §7.1).
+
+use jiff::SignedDuration;
+
+/// Durations that end a wait. The defaults are those of requirements §1.4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// From the fetch until a slot must be there.
+    pub queue_wait: SignedDuration,
+    /// A task is not started when less than this is left until its deadline.
+    pub least_run_time: SignedDuration,
+    /// From the object until its executor runs.
+    pub pending: SignedDuration,
+    /// From the running executor until it has its SVID.
+    pub identity: SignedDuration,
+    /// From the SVID until it asks for its task.
+    pub claim: SignedDuration,
+    /// From the claim until the runner's first update.
+    pub first_update: SignedDuration,
+    /// A claimed executor may be silent for this long, its keep-alive included.
+    pub silence: SignedDuration,
+    /// From an announced interruption to the end.
+    pub interrupted: SignedDuration,
+    /// From Gitea's cancel until we close the log ourselves.
+    pub cancel_grace: SignedDuration,
+    /// From the accepted end until the executor is removed.
+    pub terminal_grace: SignedDuration,
+    /// Pulse before the runner's first UpdateTask.
+    pub heartbeat: SignedDuration,
+    /// Pulse for a claimed task whose executor is silent.
+    pub heartbeat_silent: SignedDuration,
+    /// Executors that may die before the claim and are replaced.
+    pub relaunches: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let secs = SignedDuration::from_secs;
+        Self {
+            queue_wait: secs(60 * 60),
+            least_run_time: secs(5 * 60),
+            pending: secs(15 * 60),
+            identity: secs(5 * 60),
+            claim: secs(2 * 60),
+            first_update: secs(2 * 60),
+            silence: secs(5 * 60),
+            interrupted: secs(6 * 60),
+            cancel_grace: secs(60),
+            terminal_grace: secs(60),
+            heartbeat: secs(5),
+            heartbeat_silent: secs(30),
+            relaunches: 3,
+        }
+    }
+}
+
+impl Limits {
+    /// The pause before the launch that follows the `deaths`-th dead executor: 0, 5, 20 s.
+    #[must_use]
+    pub fn relaunch_pause(deaths: u32) -> SignedDuration {
+        SignedDuration::from_secs(match deaths {
+            0 | 1 => 0,
+            2 => 5,
+            _ => 20,
+        })
+    }
+}

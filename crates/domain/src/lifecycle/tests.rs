@@ -1,0 +1,441 @@
+//! The table of requirements §7.1, and the model test over every state × every event.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::*;
+use crate::workflow::{ContinueOnError, Step};
+
+const STEPS: usize = 3;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_900_000_000 + seconds).unwrap()
+}
+
+fn row(text: &str) -> Row {
+    Row { time: at(0), content: text.to_owned() }
+}
+
+fn steps(outcomes: &[(Option<Outcome>, u64, u64)]) -> StepRecords {
+    let record = |&(outcome, log_index, log_length): &(Option<Outcome>, u64, u64)| StepRecord {
+        outcome,
+        started: (log_length > 0).then(|| at(10)),
+        stopped: outcome.filter(|_| log_length > 0).map(|_| at(11)),
+        log_index,
+        log_length,
+    };
+    StepRecords::new(outcomes.iter().map(record).collect())
+}
+
+/// A life and the clock it lives by.
+struct Walk {
+    life: Life,
+    now: i64,
+    last: Vec<Action>,
+}
+
+impl Walk {
+    fn fetched() -> Self {
+        let definitions = vec![Step { continue_on_error: ContinueOnError::No }; STEPS];
+        Self { life: Life::fetched(at(0), at(10_000), definitions), now: 0, last: vec![] }
+    }
+
+    fn on(mut self, event: Event) -> Self {
+        (self.life, self.last) = self.life.step(event, at(self.now), &Limits::default());
+        self
+    }
+
+    fn later(mut self, seconds: i64) -> Self {
+        self.now += seconds;
+        self.on(Event::Tick)
+    }
+
+    fn offered() -> Self {
+        let epoch = Epoch::FIRST;
+        Self::fetched()
+            .on(Event::Persisted)
+            .on(Event::LaunchBegun { epoch })
+            .on(Event::ExecutorReady)
+            .on(Event::Hello { epoch })
+    }
+
+    fn claimed() -> Self {
+        Self::offered()
+            .on(Event::TaskAsked { epoch: Epoch::FIRST })
+            .on(Event::ClaimWritten { epoch: Epoch::FIRST, log_shift: 2 })
+    }
+
+    fn running() -> Self {
+        Self::claimed()
+            .on(Event::RunnerLog { epoch: Epoch::FIRST, index: 0, count: 4, last: None, no_more: false })
+            .on(Event::LogStored { ack: 6 })
+            .on(Event::RunnerState {
+                epoch: Epoch::FIRST,
+                outcome: None,
+                steps: steps(&[(None, 3, 1), (None, 0, 0), (None, 0, 0)]),
+            })
+    }
+
+    fn state(self, outcome: Outcome, seen: &[(Option<Outcome>, u64, u64)]) -> Self {
+        self.on(Event::RunnerState { epoch: Epoch::FIRST, outcome: Some(outcome), steps: steps(seen) })
+    }
+
+    fn wants(&self) -> Wants {
+        self.life.wants(at(self.now), &Limits::default())
+    }
+
+    #[track_caller]
+    fn ends_as(&self, reason: Reason) {
+        match self.life.phase() {
+            Phase::Ending(ending) => assert_eq!(ending.reason, reason),
+            other => panic!("expected an end for {reason}, stands at {other:?}"),
+        }
+    }
+}
+
+const ALL_GOOD: [(Option<Outcome>, u64, u64); STEPS] =
+    [(Some(Outcome::Success), 3, 1), (Some(Outcome::Success), 4, 1), (Some(Outcome::Success), 5, 1)];
+
+/// §7.1, the way of a job that succeeds: claim before the answer, `no_more` held back until the result is judged, the
+/// mark, the grace, and gone only when the executor is (ADM-2, NEW-28, NEW-53, NEW-101).
+#[test]
+fn a_job_that_succeeds() {
+    let epoch = Epoch::FIRST;
+    let walk = Walk::offered().on(Event::TaskAsked { epoch });
+    assert_eq!(walk.last, [Action::WriteClaim]);
+    let walk = walk.on(Event::ClaimWritten { epoch, log_shift: 2 });
+    assert_eq!(walk.last, [Action::HandOut]);
+    assert_eq!(walk.wants().message, None, "the message stays until a first update");
+    let walk = walk.on(Event::RunnerLog { epoch, index: 0, count: 3, last: None, no_more: false });
+    assert_eq!(walk.last[0], Action::ForwardRows { index: 2, hold_last: false, no_more: false });
+    assert_eq!(walk.wants().message, Some(MessageWant::Remove));
+    let mut walk = walk.on(Event::Settled).on(Event::LogStored { ack: 5 });
+    assert_eq!(walk.life.log.runner_ack(), 3);
+    let walk =
+        walk.on(Event::RunnerState { epoch, outcome: None, steps: steps(&[(None, 1, 2), (None, 0, 0), (None, 0, 0)]) });
+    assert!(matches!(walk.last[0], Action::RecordSteps(_)), "the record comes before the forward");
+    assert_eq!(walk.last[1], Action::ForwardState { seal: None });
+    assert_eq!(walk.life.steps().as_slice()[0].log_index, 3, "shifted");
+    let mut walk = walk
+        .on(Event::RunnerLog { epoch, index: 3, count: 2, last: Some(row("last")), no_more: true })
+        .on(Event::LogStored { ack: 6 });
+    assert_eq!(walk.life.log.runner_ack(), 5, "the runner is told that its held row is stored");
+    let walk = walk.state(Outcome::Success, &ALL_GOOD);
+    assert_eq!(walk.last, [Action::ForwardState { seal: Some(Seal { index: 6, rows: vec![row("last")] }) }]);
+    let walk = walk.on(Event::LogSealed).on(Event::Answered { outcome: Some(Outcome::Success) });
+    assert!(walk.wants().terminal_mark && !walk.wants().removal);
+    let walk = walk.on(Event::Marked);
+    assert!(walk.life.occupies_slot() && !walk.wants().removal, "an accepted end frees no slot");
+    let walk = walk.on(Event::Goodbye { epoch, how: "exit 0".to_owned(), interrupted: false, delivered: true });
+    assert!(walk.wants().removal);
+    let walk = walk.on(Event::ExecutorAbsent);
+    assert_eq!(*walk.life.phase(), Phase::Gone);
+}
+
+/// NEW-58, NEW-63, F47: the same epoch gets the task again until its first update, never afterwards; another epoch never.
+#[test]
+fn handed_out_again_until_the_first_update() {
+    let epoch = Epoch::FIRST;
+    let walk = Walk::claimed().on(Event::TaskAsked { epoch });
+    assert_eq!(walk.last, [Action::HandOut]);
+    let walk = walk.on(Event::TaskAsked { epoch: epoch.next() });
+    assert_eq!(walk.last, [Action::SendHome]);
+    let walk = walk
+        .on(Event::RunnerLog { epoch, index: 0, count: 1, last: None, no_more: false })
+        .on(Event::TaskAsked { epoch });
+    assert_eq!(walk.last, [Action::SendHome]);
+}
+
+/// NEW-158, F156: after the announcement no SUCCESS passes; FAILURE and CANCELLED pass with a row that says why.
+#[test]
+fn an_announced_interruption_forbids_success() {
+    let epoch = Epoch::FIRST;
+    let walk = Walk::running().on(Event::Interrupted { epoch });
+    assert_eq!(walk.last, [Action::WriteInterrupted, Action::GoOn]);
+    let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 1, last: Some(row("Job succeeded")), no_more: true });
+    assert_eq!(walk.last[0], Action::ForwardRows { index: 6, hold_last: true, no_more: false });
+    let walk = walk.state(Outcome::Success, &ALL_GOOD);
+    assert_eq!(walk.last[0], Action::AnswerResult(Outcome::Cancelled));
+    walk.ends_as(Reason::Interrupted);
+
+    let walk = Walk::running().on(Event::Interrupted { epoch }).state(Outcome::Failure, &ALL_GOOD);
+    let [Action::ForwardState { seal: Some(seal) }] = &walk.last[..] else { panic!("{:?}", walk.last) };
+    assert!(seal.rows.iter().any(|row| row.content.contains("interrupted")));
+}
+
+/// NEW-168, F156: a SUCCESS over a cancelled step, or over a failed one without `continue-on-error`, is not believed.
+#[test]
+fn a_success_against_its_own_steps_is_not_believed() {
+    let failed = [(Some(Outcome::Success), 3, 1), (Some(Outcome::Failure), 4, 1), (Some(Outcome::Success), 5, 1)];
+    let cancelled = [(Some(Outcome::Success), 3, 1), (Some(Outcome::Success), 4, 1), (Some(Outcome::Cancelled), 0, 0)];
+    for seen in [failed, cancelled] {
+        Walk::running().state(Outcome::Success, &seen).ends_as(Reason::Interrupted);
+    }
+    for tolerant in [ContinueOnError::Yes, ContinueOnError::Undecided] {
+        let mut walk = Walk::running();
+        walk.life.definitions[1].continue_on_error = tolerant;
+        let walk = walk.state(Outcome::Success, &failed);
+        assert!(matches!(walk.last[..], [Action::ForwardState { seal: Some(_) }]), "{tolerant:?}");
+    }
+    let skipped = [(Some(Outcome::Success), 3, 1), (Some(Outcome::Skipped), 0, 0), (Some(Outcome::Success), 5, 1)];
+    assert!(matches!(Walk::running().state(Outcome::Success, &skipped).last[..], [Action::ForwardState { .. }]));
+}
+
+/// NEW-163, NEW-159, NEW-100, F160: after a result nothing passes but a missing end of the log; the runner is answered.
+#[test]
+fn quiet_after_the_end() {
+    let epoch = Epoch::FIRST;
+    let walk = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) });
+    let walk = walk.on(Event::RunnerState { epoch, outcome: None, steps: steps(&ALL_GOOD) });
+    assert_eq!(walk.last, [Action::AnswerResult(Outcome::Cancelled)]);
+    let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 2, last: Some(row("x")), no_more: true });
+    assert_eq!(walk.last, [Action::ForwardRows { index: 6, hold_last: false, no_more: true }]);
+    let walk = walk.on(Event::LogSealed).on(Event::RunnerLog { epoch, index: 6, count: 2, last: None, no_more: true });
+    assert_eq!(walk.last, [Action::AckRows { ack: 8 }]);
+    assert!(walk.later(3600).last.is_empty(), "no heartbeat after the end");
+
+    let walk =
+        Walk::running().on(Event::Answered { outcome: Some(Outcome::Success) }).state(Outcome::Success, &ALL_GOOD);
+    assert_eq!(walk.last, [Action::AnswerResult(Outcome::Success)], "the accepted end may be repeated");
+}
+
+/// NEW-166, F163: Gitea cancelled at once and nobody closes the log: we do, at once without a runner, else after the grace.
+#[test]
+fn a_cancelled_log_is_closed_by_us() {
+    let waiting = Walk::fetched().on(Event::Persisted).on(Event::Answered { outcome: Some(Outcome::Cancelled) });
+    assert!(waiting.wants().closing_row);
+    assert_eq!(waiting.wants().message, Some(MessageWant::Remove));
+    let running = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) });
+    assert!(!running.wants().closing_row);
+    assert!(running.later(60).wants().closing_row);
+}
+
+/// NEW-61, F53: an executor that ends before the claim is replaced three times, with pauses of 0, 5 and 20 s.
+#[test]
+fn executors_that_die_before_the_claim_are_replaced() {
+    let mut walk = Walk::fetched().on(Event::Persisted);
+    let mut epoch = Epoch::FIRST;
+    for pause in [0, 5, 20] {
+        walk = walk.on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady);
+        walk = walk.on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() });
+        assert!(walk.wants().removal && !walk.wants().launch, "the dead one goes first");
+        assert_eq!(
+            walk.wants().message,
+            Some(MessageWant::GiveBack { at: at(walk.now + pause), error: walk.life.waiting_for.clone() })
+        );
+        walk = walk.on(Event::Settled).on(Event::ExecutorAbsent);
+        assert_eq!(walk.wants().launch, pause == 0);
+        walk = walk.later(pause);
+        assert!(walk.wants().launch);
+        epoch = epoch.next();
+    }
+    walk = walk.on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady);
+    walk.on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() })
+        .ends_as(Reason::ExecutorExited);
+}
+
+/// NEW-30, §7.1: no state waits for ever. Each row: the state, how long it may last, what it ends with.
+#[test]
+fn every_state_has_a_deadline() {
+    let epoch = Epoch::FIRST;
+    Walk::fetched().later(3600).ends_as(Reason::QueueUnavailable);
+    Walk::fetched().on(Event::Persisted).later(3600).ends_as(Reason::QueueTimeout);
+    let mut short = Walk::fetched().on(Event::Persisted);
+    short.life.deadline = at(600);
+    short.later(301).ends_as(Reason::QueueTimeout);
+    Walk::claimed().later(120).ends_as(Reason::ExecutorLost);
+    Walk::running().later(300).ends_as(Reason::ExecutorLost);
+    let busy = (0..400).fold(Walk::running(), |walk, _| walk.later(29).on(Event::KeepAlive { epoch }));
+    busy.ends_as(Reason::Deadline);
+    let interrupted = Walk::running().on(Event::Interrupted { epoch });
+    let interrupted = (0..13).fold(interrupted, |walk, _| walk.later(29).on(Event::KeepAlive { epoch }));
+    interrupted.ends_as(Reason::Interrupted);
+    let silent_before_the_claim = Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch });
+    assert!(silent_before_the_claim.later(900).wants().removal);
+    assert!(Walk::offered().later(120).wants().removal, "claim deadline");
+    let no_identity = Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady);
+    assert!(no_identity.later(300).wants().removal, "identity deadline");
+    let ended = Walk::running().on(Event::Answered { outcome: Some(Outcome::Success) }).on(Event::Marked);
+    assert!(ended.later(60).wants().removal, "terminal grace");
+}
+
+/// NEW-21, NEW-33, F05: every 5 s until the runner reports, then only into a silence of 30 s.
+#[test]
+fn the_pulse() {
+    let walk = Walk::fetched().on(Event::Persisted).later(4);
+    assert_eq!(walk.last, []);
+    assert_eq!(walk.later(1).last, [Action::Heartbeat]);
+    let walk = Walk::running().on(Event::Answered { outcome: None }).later(29);
+    assert_eq!(walk.last, []);
+    assert_eq!(walk.later(1).last, [Action::Heartbeat]);
+}
+
+/// A process that found the executor again (NEW-54, REG-4, REG-5): the claim holds, and the final log is asked for once.
+#[test]
+fn a_found_executor_goes_on() {
+    let mut walk = Walk::running();
+    walk.life.recovered = true;
+    let walk = walk.state(Outcome::Success, &ALL_GOOD);
+    assert_eq!(walk.last, [Action::AskAgain], "the row kept back went down with the former process");
+    assert!(matches!(walk.state(Outcome::Success, &ALL_GOOD).last[..], [Action::ForwardState { seal: Some(_) }]));
+}
+
+/// NEW-26, NEW-162, Gitea contract §10.3: which step gets which end.
+#[test]
+fn the_certificate_closes_every_step() {
+    use Outcome::{Cancelled, Failure, Skipped, Success};
+    let check =
+        |seen: &[(Option<Outcome>, u64, u64)], outcome, expect: [Outcome; STEPS], shown: Option<(usize, u64, u64)>| {
+            let mut life = Walk::running().life;
+            life.steps = steps(seen);
+            let ending = Ending { outcome, ..Ending::new(Reason::ExecutorExited, "exit 1".to_owned()) };
+            let made = certificate(&life, &ending, 6, at(20));
+            assert_eq!(made.index, 6);
+            assert!(made.rows[0].content.starts_with("##[error]executor_exited: "));
+            let ends: Vec<_> = made.steps.as_slice().iter().map(|s| s.outcome.unwrap()).collect();
+            assert_eq!(ends, expect);
+            if let Some((step, index, length)) = shown {
+                let step = made.steps.as_slice()[step];
+                assert_eq!((step.log_index, step.log_length), (index, length), "the page shows our rows there");
+                assert!(step.started.is_some() && step.stopped.is_some());
+            }
+        };
+    let none = (None, 0, 0);
+    let done = (Some(Success), 3, 1);
+    check(&[done, (None, 4, 1), none], Failure, [Success, Failure, Skipped], Some((1, 4, 4)));
+    check(&[done, (None, 4, 1), none], Cancelled, [Success, Cancelled, Cancelled], Some((1, 4, 4)));
+    check(&[done, none, none], Failure, [Success, Failure, Skipped], Some((1, 6, 2)));
+    check(&[done, done, done], Failure, [Success, Success, Success], None);
+    check(&[none, none, none], Failure, [Skipped, Skipped, Skipped], None);
+    check(&[], Failure, [Skipped, Skipped, Skipped], None);
+    check(&[], Cancelled, [Cancelled, Cancelled, Cancelled], None);
+}
+
+fn every_event() -> Vec<Event> {
+    let (current, other) = (Epoch::FIRST, Epoch::FIRST.next());
+    let mut events = vec![
+        Event::Persisted,
+        Event::PublishFailed { cause: "away".to_owned() },
+        Event::LaunchBegun { epoch: current },
+        Event::ExecutorPending,
+        Event::ExecutorReady,
+        Event::LogStored { ack: 7 },
+        Event::LogSealed,
+        Event::TaskUnknown,
+        Event::ExecutorAbsent,
+        Event::PayloadFound,
+        Event::MessageMissing,
+        Event::Marked,
+        Event::Settled,
+        Event::OperatorEnds { why: "test".to_owned() },
+        Event::Tick,
+    ];
+    for permanent in [None, Some(Reason::ConfigError)] {
+        let (cause, remedy) = ("no".to_owned(), "ask".to_owned());
+        events.push(Event::LaunchFailed { permanent, cause, remedy, retry_at: at(5) });
+    }
+    for outcome in [None, Some(Outcome::Success), Some(Outcome::Failure), Some(Outcome::Cancelled)] {
+        events.push(Event::Answered { outcome });
+        events.push(Event::RunnerState { epoch: current, outcome, steps: steps(&ALL_GOOD) });
+        events.push(Event::RunnerState { epoch: other, outcome, steps: steps(&ALL_GOOD) });
+    }
+    for epoch in [current, other] {
+        events.extend([Event::Hello { epoch }, Event::KeepAlive { epoch }, Event::TaskAsked { epoch }]);
+        events.extend([
+            Event::ClaimWritten { epoch, log_shift: 2 },
+            Event::Interrupted { epoch },
+            Event::ExecutorSeen { epoch },
+        ]);
+        events.push(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() });
+        for (interrupted, delivered) in [(false, true), (true, true), (false, false)] {
+            events.push(Event::Goodbye { epoch, how: "exit 0".to_owned(), interrupted, delivered });
+        }
+        for (count, no_more) in [(2, false), (2, true), (0, true)] {
+            events.push(Event::RunnerLog { epoch, index: 0, count, last: Some(row("x")), no_more });
+        }
+    }
+    events
+}
+
+/// What the world does sooner or later: everything hangs until its deadline, Gitea answers, the list is complete.
+fn play_out(mut life: Life, mut now: i64) -> Life {
+    for _ in 0..60 {
+        now += 700;
+        let tick = |life: Life, event| life.step(event, at(now), &Limits::default()).0;
+        life = tick(life, Event::Tick);
+        let wants = life.wants(at(now), &Limits::default());
+        if wants.certificate.is_some() {
+            life = tick(life, Event::LogSealed);
+            life = tick(life, Event::Answered { outcome: Some(Outcome::Failure) });
+        }
+        if wants.closing_row {
+            life = tick(life, Event::LogSealed);
+        }
+        if wants.terminal_mark {
+            life = tick(life, Event::Marked);
+        }
+        if wants.message.is_some() {
+            life = tick(life, Event::Settled);
+        }
+        if wants.removal {
+            life = tick(life, Event::ExecutorAbsent);
+        }
+    }
+    life
+}
+
+/// NEW-30, NEW-163, the model test: every reachable state × every event. From each result the world's ordinary course
+/// leads to *gone*; a final state answers, and sends Gitea nothing but a missing end of its log; nothing that Gitea has
+/// ended is ever revived.
+#[test]
+fn every_state_and_every_event() {
+    let mut seen = std::collections::HashSet::new();
+    let mut open = vec![(Walk::fetched().life, 0_i64, 0)];
+    let refusal = Refusal { reason: Reason::InvalidJobKey, cause: "a.b".to_owned(), remedy: "rename".to_owned() };
+    open.push((Life::refused(at(0), refusal, STEPS), 0, 0));
+    while let Some((life, now, depth)) = open.pop() {
+        for event in every_event() {
+            let (after, actions) = life.clone().step(event.clone(), at(now + 1), &Limits::default());
+            let over = matches!(life.phase, Phase::Final(_) | Phase::Draining(_) | Phase::Gone);
+            for action in &actions {
+                let quiet = match action {
+                    Action::ForwardRows { .. } => !life.log.is_closed(),
+                    Action::ForwardState { .. } | Action::Heartbeat | Action::HandOut | Action::WriteClaim => false,
+                    _ => true,
+                };
+                assert!(!over || quiet, "{action:?} after {event:?} in {:?}", life.phase);
+            }
+            let still_over = matches!(after.phase, Phase::Final(_) | Phase::Draining(_) | Phase::Gone);
+            assert!(!over || still_over, "{event:?} revived {:?} to {:?}", life.phase, after.phase);
+            let interrupted_success = life.interrupted.is_some()
+                && matches!(&event, Event::RunnerState { outcome: Some(Outcome::Success), .. })
+                && actions.iter().any(|a| matches!(a, Action::ForwardState { .. }));
+            assert!(!interrupted_success, "a SUCCESS passed after an interruption in {:?}", life.phase);
+            let mut key = after.clone();
+            (key.since, key.last_call, key.last_sign, key.not_before) = (at(0), at(0), at(0), at(0));
+            key.interrupted = key.interrupted.map(|_| at(0));
+            key.waiting_for.clear();
+            key.deaths = key.deaths.min(4);
+            if let Phase::Ending(ending) = &mut key.phase {
+                ending.cause.clear();
+            }
+            if depth < 7 && seen.insert(key) {
+                let end = play_out(after.clone(), now + 1);
+                assert_eq!(end.phase, Phase::Gone, "no way out after {event:?} in {:?}", life.phase);
+                open.push((after, now + 1, depth + 1));
+            }
+        }
+    }
+    assert!(seen.len() > 1000, "only {} states were reached", seen.len());
+}
+
+/// The limits of §1.4 as defaults.
+#[test]
+fn the_defaults_are_those_of_the_specification() {
+    let limits = Limits::default();
+    assert_eq!(limits.queue_wait, SignedDuration::from_mins(60));
+    assert_eq!(limits.claim, SignedDuration::from_mins(2));
+    assert_eq!(limits.silence, SignedDuration::from_mins(5));
+    assert_eq!(Limits::relaunch_pause(3), SignedDuration::from_secs(20));
+}

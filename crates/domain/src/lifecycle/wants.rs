@@ -1,0 +1,82 @@
+//! What the rooms have to bring about for a life, read off its state: the same answer however often it is asked, so a
+//! room may be woken twice, late, or by a tick.
+
+use jiff::Timestamp;
+
+use super::{Ending, Executor, Life, Limits, Phase};
+
+/// Work that waits for a room.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// `report`: bring this end to Gitea.
+    pub certificate: Option<Ending>,
+    /// `report`: Gitea ended the task and nobody closed its log.
+    pub closing_row: bool,
+    /// `reap`: write the terminal mark on the object.
+    pub terminal_mark: bool,
+    /// `reap`: remove the executor.
+    pub removal: bool,
+    /// `launch`: make an executor once there is a slot.
+    pub launch: bool,
+    /// `launch`: bring the payload of an executor that was found again to the board.
+    pub payload: bool,
+    /// `launch`: what becomes of the message.
+    pub message: Option<MessageWant>,
+}
+
+/// What becomes of the message of an assignment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MessageWant {
+    /// Remove it: the claim is confirmed, or Gitea accepted an end (PRC-9).
+    Remove,
+    /// Give it back for another launch.
+    GiveBack {
+        /// Not before.
+        at: Timestamp,
+        /// Why the last one failed.
+        error: String,
+    },
+}
+
+impl Life {
+    /// What the rooms must do for this life at `now`.
+    #[must_use]
+    pub fn wants(&self, now: Timestamp, limits: &Limits) -> Wants {
+        let exists = self.executor != Executor::Absent;
+        let drained = self.said_goodbye
+            || self.executor == Executor::Ended
+            || now.duration_since(self.since) >= limits.terminal_grace;
+        Wants {
+            certificate: match &self.phase {
+                Phase::Ending(ending) => Some(ending.clone()),
+                _ => None,
+            },
+            closing_row: self.wants_closing_row(now, limits),
+            terminal_mark: matches!(self.phase, Phase::Final(_)) && exists && !self.marked,
+            removal: exists && (self.discard || (matches!(self.phase, Phase::Draining(_)) && drained)),
+            launch: self.phase == Phase::Waiting && !exists && !self.leased && now >= self.not_before,
+            payload: exists && !self.leased && !self.settled && self.payload_needed(),
+            message: self.wants_of_message(),
+        }
+    }
+
+    fn wants_closing_row(&self, now: Timestamp, limits: &Limits) -> bool {
+        let nobody_writes = self.executor != Executor::Present
+            || self.said_goodbye
+            || !self.confirmed_by_runner()
+            || now.duration_since(self.since) >= limits.cancel_grace;
+        matches!(self.phase, Phase::Final(_) | Phase::Draining(_)) && !self.log.is_closed() && nobody_writes
+    }
+
+    fn confirmed_by_runner(&self) -> bool {
+        self.reporting || self.log.rows_stored() > self.log.shift()
+    }
+
+    fn wants_of_message(&self) -> Option<MessageWant> {
+        if self.confirmed && !self.settled {
+            return Some(MessageWant::Remove);
+        }
+        let given_back = self.phase == Phase::Waiting && self.leased;
+        given_back.then(|| MessageWant::GiveBack { at: self.not_before, error: self.waiting_for.clone() })
+    }
+}
