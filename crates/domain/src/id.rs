@@ -298,6 +298,7 @@ impl fmt::Display for PayloadDigest {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::expect_used, reason = "tests")]
     use super::*;
 
     /// ENV-1: ids 0, −1 and 2^63−1.

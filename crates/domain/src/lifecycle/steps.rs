@@ -150,6 +150,7 @@ impl Outcome {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::expect_used, reason = "tests")]
     use super::*;
 
     /// NEW-27: what is kept on the object comes back as it was, and garbage is no steps.
