@@ -296,6 +296,12 @@ impl fmt::Display for PayloadDigest {
     }
 }
 
+/// The name of an executor's object: `<assignment id>-<instance>-e<epoch>` (requirements §1.3).
+#[must_use]
+pub fn executor_name(id: AssignmentId, instance: &InstanceId, epoch: Epoch) -> String {
+    format!("{id}-{instance}-e{epoch}")
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::expect_used, reason = "tests")]

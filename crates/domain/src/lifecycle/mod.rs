@@ -485,6 +485,13 @@ impl Life {
         self.log.runner_ack()
     }
 
+    /// This incarnation may have, or get, something to do: it is let in by Declare.
+    #[must_use]
+    pub fn may_work(&self, epoch: Epoch) -> bool {
+        let open = matches!(self.phase, Phase::Creating | Phase::Bound | Phase::Offered | Phase::Claimed | Phase::Running);
+        epoch == self.epoch && !self.discard && open
+    }
+
     /// The payload may still have to be handed out; afterwards nobody keeps it (NEW-57).
     #[must_use]
     pub fn payload_needed(&self) -> bool {
