@@ -1,1 +1,3 @@
-//! Placeholder.
+//! One Gitea registration; every task in its own executor with its own identity.
+
+pub mod args;
