@@ -1,0 +1,169 @@
+//! The first stage: texts and where each comes from (defaults < file < environment < flags).
+//!
+//! Nothing is validated here but the shape of the file. Only this module reads the environment (invariant 7).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::secret::plain;
+use super::setting::{SettingError, Shown};
+use super::table;
+use crate::args::SettingsArgs;
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The table.
+    Default,
+    /// What one-host mode decides where nobody else does.
+    Standalone,
+    /// The settings file.
+    File(PathBuf),
+    /// The environment.
+    Environment,
+    /// The command line.
+    Flag,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Standalone => f.write_str("standalone"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Environment => f.write_str("environment"),
+            Self::Flag => f.write_str("flag"),
+        }
+    }
+}
+
+/// Every setting that somebody gave, as trimmed text. A blank value counts as not given.
+#[derive(Default)]
+pub struct Raw {
+    values: BTreeMap<&'static str, (String, Source)>,
+    /// What is wrong with the file or with a flag's name.
+    pub errors: Vec<SettingError>,
+    /// What is strange but harmless: unknown variables with our prefixes, plain variables that would be secrets.
+    pub warnings: Vec<String>,
+}
+
+impl Raw {
+    /// Collects file, environment and flags, in that order.
+    #[must_use]
+    pub fn collect(args: &SettingsArgs, environment: impl Iterator<Item = (String, String)>) -> Self {
+        let mut raw = Self::default();
+        if let Some(path) = &args.config {
+            raw.file(path);
+        }
+        raw.environment(environment);
+        let components = args.components.iter().map(|text| ("COMPONENTS".to_owned(), text.clone()));
+        for (name, value) in components.chain(args.set.iter().cloned()) {
+            match table::row(&name) {
+                Some(row) => raw.set(row.name, &value, Source::Flag),
+                None => raw.errors.push(unknown(&name, "--set")),
+            }
+        }
+        raw
+    }
+
+    /// The environment of this process; values that are not text are left out with a warning.
+    #[must_use]
+    pub fn process_environment() -> Vec<(String, String)> {
+        std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
+    }
+
+    /// The text of a setting and its source; the default when nobody gave it.
+    #[must_use]
+    pub fn get(&self, row_name: &str) -> Option<(&str, &Source)> {
+        self.values
+            .get(row_name)
+            .map(|(text, source)| (text.as_str(), source))
+            .or_else(|| table::row(row_name).and_then(|row| row.default).map(|text| (text, &Source::Default)))
+    }
+
+    /// A value that wins over everything collected before.
+    pub fn set(&mut self, name: &'static str, value: &str, source: Source) {
+        let value = value.trim();
+        if !value.is_empty() {
+            self.values.insert(name, (value.to_owned(), source));
+        }
+    }
+
+    /// A value for where nobody gave one.
+    pub fn preset(&mut self, name: &'static str, value: &str) {
+        if !self.values.contains_key(name) {
+            self.set(name, value, Source::Standalone);
+        }
+    }
+
+    /// A value that one-host mode needs; somebody else's other wish is told about and dropped.
+    pub fn force(&mut self, name: &'static str, value: &str) {
+        if let Some((other, source)) = self.values.get(name).filter(|(other, _)| other != value) {
+            let other = super::value::without_password(other);
+            self.warnings.push(format!("{name}={other:?} ({source}) is ignored: standalone sets it to {value:?}"));
+        }
+        self.set(name, value, Source::Standalone);
+    }
+
+    fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
+        for (name, value) in variables {
+            if let Some(row) = table::row(&name) {
+                self.set(row.name, &value, Source::Environment);
+            } else if table::row(&format!("{name}_FILE")).is_some_and(|row| row.shown == Shown::SecretFile) {
+                self.warnings.push(format!("{name} is ignored: secrets come from files only, set {name}_FILE"));
+            } else if table::ours(&name) {
+                self.warnings.push(format!("{name} is not a setting of this program and is ignored"));
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path) {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                let problem = format!("read --config: {}: {}", path.display(), plain(&error));
+                self.errors.push(SettingError::new("--config", problem, "name a readable TOML file"));
+                return;
+            }
+        };
+        let table = match text.parse::<toml::Table>() {
+            Ok(table) => table,
+            Err(error) => {
+                let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+                let problem = format!("{}, line {line}: {}", path.display(), error.message().trim());
+                self.errors.push(SettingError::new("--config", problem, "write name = \"value\", one per line"));
+                return;
+            }
+        };
+        for (key, value) in table {
+            match (table::row(&key.to_ascii_uppercase()).filter(|_| key == key.to_ascii_lowercase()), flat(&value)) {
+                (None, _) => self.errors.push(unknown(&key, &path.display().to_string())),
+                (Some(row), Some(text)) => self.set(row.name, &text, Source::File(path.to_owned())),
+                (Some(row), None) => self.errors.push(SettingError::new(
+                    row.name,
+                    format!("{}: {key} is not a text, number, truth value or list of texts", path.display()),
+                    format!("it must be {}", row.rule),
+                )),
+            }
+        }
+    }
+}
+
+fn flat(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(n) => Some(n.to_string()),
+        toml::Value::Boolean(flag) => Some(flag.to_string()),
+        toml::Value::Array(items) => {
+            items.iter().map(toml::Value::as_str).collect::<Option<Vec<_>>>().map(|items| items.join(","))
+        }
+        _ => None,
+    }
+}
+
+fn unknown(name: &str, place: &str) -> SettingError {
+    let near = table::nearest(name)
+        .map_or("`config reference` lists all of them".to_owned(), |n| format!("did you mean {n}?"));
+    SettingError::new(name, format!("{place}: {name:?} is not a setting"), near)
+}

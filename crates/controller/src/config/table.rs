@@ -1,0 +1,460 @@
+//! The settings (requirements §2.1), each in one row: name, type, default, when and whether it is needed, how it may
+//! be shown, its parser, its rule, its meaning.
+//!
+//! `config reference`, `config schema`, `config effective` and the validation in [`super::validate`] are all made of
+//! these rows.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use domain::id::{Backend, InstanceId};
+use domain::identity::{IdentityCase, Segment, SpiffeId, TrustDomain};
+
+use super::components::{Component, Components};
+use super::secret::{SecretFile, SecretRule};
+use super::setting::{Need, Problem, Row, Setting, Shown, When};
+use super::value::{self, FacadeUrl, GiteaUrl, WorkloadEndpoint};
+use super::{Issuer, LogFormat, LogLevel, QueueKind};
+
+use Component::{LocalWorker, PodWorker, VmWorker};
+use Need::{Optional, Required};
+use Shown::{Plain, SecretFile as Secret};
+use When::{Always, JetStream, With, WorkloadApi};
+
+macro_rules! settings {
+    ($(
+        $name:ident: $type:ty = $default:expr, $when:expr, $need:expr, $shown:expr,
+        $parse:expr,
+        $rule:literal,
+        $doc:literal;
+    )*) => {
+        $(
+            #[doc = $doc]
+            pub const $name: Setting<$type> =
+                Setting { name: stringify!($name), default: $default, rule: $rule, parse: $parse };
+        )*
+
+        /// Every setting, in the order of the documentation.
+        pub const ROWS: &[Row] = &[$(Row {
+            name: stringify!($name),
+            default: $default,
+            rule: $rule,
+            doc: $doc,
+            when: $when,
+            need: $need,
+            shown: $shown,
+            check: |text| ($name.parse)(text).map(drop),
+        }),*];
+    };
+}
+
+const DAY: u64 = 86_400;
+
+fn secret(path: &str) -> Result<SecretFile, Problem> {
+    SecretFile::read(path.as_ref(), SecretRule::Text)
+}
+
+fn key(path: &str) -> Result<SecretFile, Problem> {
+    SecretFile::read(path.as_ref(), SecretRule::Key)
+}
+
+fn name<T: std::str::FromStr>(text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|_| Problem::Breaks)
+}
+
+settings! {
+    COMPONENTS: Components = Some("all"), Always, Optional, Plain,
+        |t| Components::parse(t).map_err(|e| Problem::Invalid(e.to_string())),
+        "a comma list of scheduler, pod-worker, vm-worker, local-worker, or all (the first three)",
+        "What runs in this process.";
+    STATE_DIR: PathBuf = None, With(LocalWorker), Required, Plain,
+        value::absolute,
+        "an absolute path",
+        "Folder of the embedded queue, the local executors, the built-in issuer and the lock.";
+
+    GITEA_INSTANCE_URL: GiteaUrl = None, Always, Required, Plain,
+        GiteaUrl::parse,
+        "an absolute http(s) URL without user, query and fragment; http for loopback only, unless ALLOW_PLAINTEXT=true",
+        "The Gitea this controller serves.";
+    GITEA_RUNNER_UUID_FILE: SecretFile = None, Always, Required, Secret,
+        secret,
+        "a readable file with the UUID of the one registration",
+        "UUID of our registration.";
+    GITEA_RUNNER_TOKEN_FILE: SecretFile = None, Always, Required, Secret,
+        secret,
+        "a readable file with the token of the one registration",
+        "Token of our registration.";
+    GITEA_ENDLESS_TASK_TIMEOUT: Duration = Some("3h"), Always, Optional, Plain,
+        value::span::<60, {30 * DAY}>,
+        "a duration with unit, 1m to 30d",
+        "ENDLESS_TASK_TIMEOUT of the Gitea server; no API tells it.";
+    GITEA_ZOMBIE_TASK_TIMEOUT: Duration = Some("10m"), Always, Optional, Plain,
+        value::span::<60, {30 * DAY}>,
+        "a duration with unit, 1m to 30d",
+        "ZOMBIE_TASK_TIMEOUT of the Gitea server; no API tells it.";
+    GITEA_API_TOKEN_FILE: SecretFile = None, Always, Optional, Secret,
+        secret,
+        "a readable file with an access token",
+        "Access token for the scan for orphaned jobs only.";
+
+    INSTANCE_ID: InstanceId = None, Always, Optional, Plain,
+        name,
+        "1 to 20 of a-z, 0-9 and -, no - at either end",
+        "Names everything this controller owns; without it, it is derived from the Gitea's address and the UUID.";
+    TRUST_DOMAIN: TrustDomain = None, Always, Required, Plain,
+        name,
+        "a SPIFFE trust domain: a-z, 0-9, . - _",
+        "Trust domain of the jobs' identities.";
+    IDENTITY_ISSUER: Issuer = Some("workload-api"), Always, Optional, Plain,
+        |t| value::one_of(t, &[("workload-api", Issuer::WorkloadApi), ("built-in", Issuer::BuiltIn)]),
+        "workload-api (SPIRE or another provider) or built-in (one host)",
+        "Who issues identities.";
+    SPIFFE_ENDPOINT_SOCKET: WorkloadEndpoint = None, WorkloadApi, Required, Plain,
+        WorkloadEndpoint::parse,
+        "unix:///abs/path or tcp://IP:port",
+        "The Workload API that gives the controller its own identity.";
+    IDENTITY_PREFIX: Segment = None, Always, Optional, Plain,
+        // SPIRE keeps everything below /spire for itself.
+        |t| if t == "spire" { Err(Problem::Breaks) } else { name(t) },
+        "one SPIFFE path segment: letters, digits, . - _; not spire",
+        "One more path segment before ci/… in every identity.";
+    IDENTITY_CASE: IdentityCase = Some("lower"), Always, Optional, Plain,
+        |t| value::one_of(t, &[("lower", IdentityCase::Lower), ("preserve", IdentityCase::Preserve)]),
+        "lower or preserve",
+        "Spelling of owner and repository in identities; preserve is for migration only.";
+    TRUSTED_EVENTS: Vec<String> =
+        Some("push,schedule,workflow_dispatch,release,pull_request_target"), Always, Optional, Plain,
+        value::words,
+        "a comma list of event names",
+        "Events whose jobs get the identity class ci/…; every other event gets ci-untrusted/….";
+    SVID_TTL: Duration = Some("30m"), Always, Optional, Plain,
+        value::whole_seconds::<30, DAY>,
+        "a duration with unit in whole seconds, 30s to 1d",
+        "Lifetime of an issued identity.";
+
+    RUNNER_FACADE_URL: FacadeUrl = None, Always, Required, Plain,
+        FacadeUrl::parse,
+        "an absolute https URL of scheme, host and port",
+        "Where executors reach the facade.";
+    RUNNER_FACADE_SPIFFE_ID: SpiffeId = None, Always, Required, Plain,
+        name,
+        "a SPIFFE ID inside TRUST_DOMAIN",
+        "The controller's own identity; executors accept the facade by it.";
+    RUNNER_FACADE_LISTEN: SocketAddr = Some(":8443"), Always, Optional, Plain,
+        value::listen,
+        ":port or ip:port",
+        "Where the facade listens; :port means every IPv4 address.";
+    RUNNER_FACADE_CAPABILITY_KEY_FILE: SecretFile = None, Always, Required, Secret,
+        key,
+        "a readable file with at least 32 bytes of printable ASCII",
+        "Key that signs the executors' capabilities.";
+    RUNNER_FACADE_CAPABILITY_KEY_PREVIOUS_FILE: SecretFile = None, Always, Optional, Secret,
+        key,
+        "a readable file with at least 32 bytes of printable ASCII",
+        "The key before, accepted while it is replaced.";
+
+    QUEUE: QueueKind = Some("jetstream"), Always, Optional, Plain,
+        |t| value::one_of(t, &[("jetstream", QueueKind::JetStream), ("embedded", QueueKind::Embedded)]),
+        "jetstream or embedded",
+        "What holds a task between fetch and start.";
+    ENVELOPE_KEY_FILE: SecretFile = None, Always, Required, Secret,
+        key,
+        "a readable file with at least 32 bytes of printable ASCII",
+        "Key that seals tasks in the queue.";
+    ENVELOPE_KEY_PREVIOUS_FILE: SecretFile = None, Always, Optional, Secret,
+        key,
+        "a readable file with at least 32 bytes of printable ASCII",
+        "The key before, for opening only.";
+    ENVELOPE_ACCEPT_V1: bool = Some("false"), JetStream, Optional, Plain,
+        value::flag,
+        "true or false",
+        "Also reads unsealed envelopes of the earlier controller, during migration.";
+    NATS_URL: String = None, JetStream, Required, Plain,
+        value::any,
+        "tls:// or wss://; plaintext for loopback only, unless ALLOW_PLAINTEXT=true",
+        "The NATS servers.";
+    NATS_PRODUCER_USER: String = Some("ci-producer"), JetStream, Optional, Plain,
+        value::any,
+        "a user name",
+        "User of the publishing connection.";
+    NATS_WORKER_USER: String = Some("ci-worker"), JetStream, Optional, Plain,
+        value::any,
+        "a user name",
+        "User of the consuming connection.";
+    NATS_PRODUCER_PASSWORD_FILE: SecretFile = None, JetStream, Required, Secret,
+        secret,
+        "a readable file with a password",
+        "Password of the publishing connection.";
+    NATS_WORKER_PASSWORD_FILE: SecretFile = None, JetStream, Required, Secret,
+        secret,
+        "a readable file with a password",
+        "Password of the consuming connection.";
+    NATS_CA_FILE: PathBuf = None, JetStream, Optional, Plain,
+        value::absolute,
+        "an absolute path of a PEM file",
+        "CA of the NATS servers; without it the system's.";
+    NATS_STREAM: String = Some("CI_RUNNER"), JetStream, Optional, Plain,
+        value::any,
+        "a stream name",
+        "The stream.";
+    NATS_SUBJECT_BASE: String = Some("ci.runner"), JetStream, Optional, Plain,
+        value::any,
+        "subject tokens",
+        "Subjects begin with it.";
+
+    DEFAULT_BACKEND: Option<Backend> = Some("none"), Always, Optional, Plain,
+        value::default_backend,
+        "none, pod, vm or local",
+        "Backend of jobs whose runs-on names none; none fails them with a reason.";
+    DECLARE_SELF_HOSTED: bool = Some("true"), Always, Optional, Plain,
+        value::flag,
+        "true or false",
+        "Whether self-hosted is among the declared labels.";
+    EXTRA_LABELS: Vec<(String, Backend)> = None, Always, Optional, Plain,
+        value::extra_labels,
+        "label=backend,… with backends pod, vm, local",
+        "Further labels, each served by one backend.";
+    LOCAL_CAPACITY: NonZeroU32 = Some("1"), With(LocalWorker), Optional, Plain,
+        value::count::<1024>,
+        "an integer from 1 to 1024",
+        "Slots of local-worker.";
+    LOOK_AHEAD: u32 = Some("0"), Always, Optional, Plain,
+        value::number::<32>,
+        "an integer from 0 to 32",
+        "Tasks held per backend beyond its free slots.";
+    OWNER_LIMIT: NonZeroU32 = None, Always, Optional, Plain,
+        value::count::<100_000>,
+        "an integer from 1 to 100000",
+        "Most executors at a time for one owner; without it no limit.";
+    REPOSITORY_LIMIT: NonZeroU32 = None, Always, Optional, Plain,
+        value::count::<100_000>,
+        "an integer from 1 to 100000",
+        "Most executors at a time for one repository; without it no limit.";
+
+    QUEUE_WAIT_LIMIT: Duration = Some("60m"), Always, Optional, Plain,
+        value::span::<1, {30 * DAY}>,
+        "a duration with unit, 1s to 30d",
+        "Longest wait for a slot.";
+    POD_PENDING_LIMIT: Duration = Some("15m"), With(PodWorker), Optional, Plain,
+        value::span::<1, DAY>,
+        "a duration with unit, 1s to 1d",
+        "Longest time a Pod may not run yet.";
+    VM_PENDING_LIMIT: Duration = Some("5m"), With(VmWorker), Optional, Plain,
+        value::span::<1, DAY>,
+        "a duration with unit, 1s to 1d",
+        "Longest time a sandbox may not run yet.";
+    CLAIM_LIMIT: Duration = Some("2m"), Always, Optional, Plain,
+        value::span::<1, DAY>,
+        "a duration with unit, 1s to 1d",
+        "Longest time between a running executor and its claim.";
+    RUN_LIMIT: Duration = None, Always, Optional, Plain,
+        value::span::<60, {30 * DAY}>,
+        "a duration with unit, 1m to 30d",
+        "Longest run of a job; Gitea's endless limit less 5 min holds in any case.";
+    CANCEL_GRACE: Duration = None, Always, Optional, Plain,
+        value::span::<1, DAY>,
+        "a duration with unit, 1s to 1d",
+        "Time for a cancelled job to end; without it 6m with a runner that runs post steps, else 60s.";
+    TERMINAL_GRACE: Duration = Some("60s"), Always, Optional, Plain,
+        value::span::<1, DAY>,
+        "a duration with unit, 1s to 1d",
+        "Time for an executor to go after Gitea accepted its result.";
+
+    GITEA_RUNNER_BINARY: String = Some("gitea-runner"), With(LocalWorker), Optional, Plain,
+        value::any,
+        "a program's name in PATH or a path",
+        "The official runner.";
+    GITEA_RUNNER_CONFIG: PathBuf = None, With(LocalWorker), Optional, Plain,
+        value::absolute,
+        "an absolute path",
+        "Configuration of the official runner, merged under ours.";
+
+    OPS_LISTEN: SocketAddr = Some(":9090"), Always, Optional, Plain,
+        value::listen,
+        ":port or ip:port",
+        "Health, metrics and status.";
+    LOG_FORMAT: LogFormat = Some("json"), Always, Optional, Plain,
+        |t| value::one_of(t, &[("json", LogFormat::Json), ("text", LogFormat::Text)]),
+        "json or text",
+        "Form of the log on stderr; standalone on a terminal: text.";
+    LOG_LEVEL: LogLevel = Some("info"), Always, Optional, Plain,
+        |t| value::one_of(t, &LogLevel::WORDS),
+        "error, warn, info, debug or trace",
+        "Least severity that is logged.";
+    ALLOW_PLAINTEXT: bool = Some("false"), Always, Optional, Plain,
+        value::flag,
+        "true or false",
+        "Permits connections in clear text beyond loopback; warned about at each start.";
+    ALLOW_IMAGE_TAG: bool = Some("false"), With(PodWorker), Optional, Plain,
+        value::flag,
+        "true or false",
+        "Permits an executor image without a digest; warned about at each start.";
+
+    POD_EXECUTOR_IMAGE: String = None, With(PodWorker), Required, Plain,
+        value::any,
+        "an image reference with a digest",
+        "Executor image.";
+    POD_NAMESPACE: String = Some("gitea-actions"), With(PodWorker), Optional, Plain,
+        value::any,
+        "a DNS label",
+        "Namespace of Pods and Lease.";
+    POD_SERVICE_ACCOUNT: String = Some("gitea-task-executor"), With(PodWorker), Optional, Plain,
+        value::any,
+        "a DNS label",
+        "Service account of executor Pods.";
+    POD_CAPACITY: NonZeroU32 = Some("4"), With(PodWorker), Optional, Plain,
+        value::count::<10_000>,
+        "an integer from 1 to 10000",
+        "Slots of pod-worker.";
+    POD_EXECUTOR_UID: NonZeroU32 = Some("2000"), With(PodWorker), Optional, Plain,
+        value::count::<{i32::MAX as u32}>,
+        "an integer from 1 to 2147483647",
+        "User of the executor container.";
+    POD_TEMPLATE_FILE: PathBuf = None, With(PodWorker), Optional, Plain,
+        value::absolute,
+        "an absolute path",
+        "Pod template merged under our fixed fields.";
+    PRIVILEGED_POLICY_FILE: PathBuf = None, With(PodWorker), Optional, Plain,
+        value::absolute,
+        "an absolute path",
+        "Who may have privileged Pods; without it nobody.";
+    SPIRE_AGENT_ID: SpiffeId = None, With(PodWorker), Optional, Plain,
+        name,
+        "a SPIFFE ID",
+        "Fixed parent of identity entries.";
+    SPIRE_CLUSTER: Segment = None, With(PodWorker), Optional, Plain,
+        name,
+        "one SPIFFE path segment",
+        "Cluster name for computed parents.";
+    SPIRE_CLASS: String = None, With(PodWorker), Required, Plain,
+        value::any,
+        "a class name",
+        "Class of the SPIRE controller manager.";
+    VM_CAPACITY: NonZeroU32 = Some("1"), With(VmWorker), Optional, Plain,
+        value::count::<10_000>,
+        "an integer from 1 to 10000",
+        "Slots of vm-worker.";
+    VM_RUNNER_LABEL: String = Some("vm"), With(VmWorker), Optional, Plain,
+        |t| value::one_of(t, &[("vm", "vm"), ("vm-dev", "vm-dev")]).map(str::to_owned),
+        "exactly vm or vm-dev",
+        "Label of vm-worker.";
+    VM_TIMEOUT_SECONDS: NonZeroU32 = Some("14400"), With(VmWorker), Optional, Plain,
+        |t| value::count::<2_592_000>(t).and_then(|n| if n.get() >= 60 { Ok(n) } else { Err(Problem::Breaks) }),
+        "an integer from 60 to 2592000",
+        "Last-resort lifetime of a sandbox.";
+    VM_GRANT_KEY_FILE: PathBuf = None, With(VmWorker), Required, Secret,
+        value::absolute,
+        "a readable file",
+        "Signing key of identity grants.";
+    OPENSANDBOX_API: String = None, With(VmWorker), Required, Plain,
+        value::any,
+        "an absolute https URL",
+        "The OpenSandbox server.";
+    OPENSANDBOX_API_KEY_FILE: SecretFile = None, With(VmWorker), Required, Secret,
+        secret,
+        "a readable file with a key",
+        "Key of the OpenSandbox server.";
+    OPENSANDBOX_POOL: String = Some("ci-vm"), With(VmWorker), Optional, Plain,
+        value::any,
+        "a pool name",
+        "Pool of sandboxes.";
+    PROXY_PATHS_FILE: PathBuf = None, Always, Optional, Plain,
+        value::absolute,
+        "an absolute path",
+        "Allow-list of the repository proxy; without it the built-in list.";
+    UNTRUSTED_POLICY: String = None, Always, Optional, Plain,
+        value::any,
+        "a policy word",
+        "What untrusted tasks may do.";
+    UNTRUSTED_BACKENDS: String = None, Always, Optional, Plain,
+        value::any,
+        "a comma list of backends",
+        "Backends untrusted tasks may use.";
+    TRUST_POLICY_FILE: PathBuf = None, Always, Optional, Plain,
+        value::absolute,
+        "an absolute path",
+        "Trusted refs and workflow files.";
+}
+
+/// The row of a name as the environment spells it.
+#[must_use]
+pub fn row(name: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.name == name)
+}
+
+/// Whether an unknown variable looks like one of ours, so that a slip of the pen is told about. What Kubernetes puts
+/// into every container for a Service (`NATS_PORT_4222_TCP`, `GITEA_SERVICE_HOST`) is not.
+#[must_use]
+pub fn ours(name: &str) -> bool {
+    const PREFIXES: [&str; 16] = [
+        "GITEA_INSTANCE",
+        "GITEA_RUNNER_",
+        "GITEA_ENDLESS",
+        "GITEA_ZOMBIE",
+        "RUNNER_FACADE_",
+        "NATS_",
+        "POD_EXECUTOR_",
+        "SPIRE_",
+        "VM_",
+        "OPENSANDBOX_",
+        "ENVELOPE_",
+        "IDENTITY_",
+        "LOCAL_",
+        "OPS_",
+        "TRUSTED_",
+        "UNTRUSTED_",
+    ];
+    let of_a_service = name.contains("_SERVICE_") || name.ends_with("_PORT") || name.contains("_PORT_");
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !of_a_service
+}
+
+/// The setting whose name is at most two letters away.
+#[must_use]
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_uppercase();
+    ROWS.iter().map(|row| (distance(&name, row.name), row.name)).filter(|(d, _)| *d <= 2).min().map(|(_, near)| near)
+}
+
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<u8> = b.bytes().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let swap = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = swap.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CFG-8: every default obeys its own rule, no name stands twice, and no default names a site.
+    #[test]
+    fn defaults_obey_their_rules() {
+        for (at, row) in ROWS.iter().enumerate() {
+            assert!(ROWS[..at].iter().all(|other| other.name != row.name), "{} twice", row.name);
+            if let Some(default) = row.default {
+                assert_eq!((row.check)(default), Ok(()), "{}", row.name);
+                assert!(!default.contains("://"), "{} names a site", row.name);
+            }
+            assert!(row.need == Optional || row.default.is_none(), "{}: required with a default", row.name);
+            assert!(row.doc.ends_with('.') && !row.rule.ends_with('.'), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn slips_of_the_pen() {
+        assert_eq!(nearest("local_capactiy"), Some("LOCAL_CAPACITY"));
+        assert_eq!(nearest("PATH"), None);
+        assert!(ours("GITEA_RUNNER_TOKEN_FLIE") && ours("VM_CAPACTIY"));
+        assert!(!ours("NATS_PORT_4222_TCP") && !ours("GITEA_SERVICE_HOST") && !ours("HOME"));
+    }
+}

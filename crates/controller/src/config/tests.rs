@@ -1,0 +1,186 @@
+//! The whole way from texts to a configuration.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+
+use super::raw::{Raw, Source};
+use super::*;
+use crate::args::SettingsArgs;
+
+/// A configuration of one host that is complete, with its secret files in `dir`.
+fn complete(dir: &Path) -> Vec<(String, String)> {
+    let file = |name: &str, content: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    [
+        ("COMPONENTS", "scheduler,local-worker".to_owned()),
+        ("QUEUE", "embedded".to_owned()),
+        ("IDENTITY_ISSUER", "built-in".to_owned()),
+        ("STATE_DIR", dir.display().to_string()),
+        ("GITEA_INSTANCE_URL", "https://gitea.example.org/".to_owned()),
+        ("GITEA_RUNNER_UUID_FILE", file("uuid", "11111111-2222-4333-8444-555555555555\n")),
+        ("GITEA_RUNNER_TOKEN_FILE", file("token", " s3cret-token \n")),
+        ("TRUST_DOMAIN", "example.org".to_owned()),
+        ("RUNNER_FACADE_URL", "https://127.0.0.1:8443".to_owned()),
+        ("RUNNER_FACADE_SPIFFE_ID", "spiffe://example.org/gitea-dynamic-runner".to_owned()),
+        ("RUNNER_FACADE_CAPABILITY_KEY_FILE", file("capability", &"c".repeat(32))),
+        ("ENVELOPE_KEY_FILE", file("envelope", &"e".repeat(32))),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}
+
+fn with(mut variables: Vec<(String, String)>, changes: &[(&str, &str)]) -> Vec<(String, String)> {
+    for (name, value) in changes {
+        variables.retain(|(known, _)| known != name);
+        variables.push(((*name).to_owned(), (*value).to_owned()));
+    }
+    variables
+}
+
+fn load(args: &SettingsArgs, variables: Vec<(String, String)>) -> (Raw, Result<Config, ConfigErrors>) {
+    let raw = Raw::collect(args, variables.into_iter());
+    let config = validate(&raw, Supplied::default());
+    (raw, config)
+}
+
+/// What is wrong after these changes to a complete configuration, one text per error.
+#[track_caller]
+fn errors(changes: &[(&str, &str)]) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, config) = load(&SettingsArgs::default(), with(complete(dir.path()), changes));
+    config.err().map(|e| e.0.iter().map(ToString::to_string).collect()).unwrap_or_default()
+}
+
+#[track_caller]
+fn one_error(changes: &[(&str, &str)], part: &str) {
+    let errors = errors(changes);
+    assert!(matches!(&errors[..], [only] if only.contains(part)), "{changes:?}: {errors:#?}");
+}
+
+/// §2.1: values, units, derived instance id, defaults.
+#[test]
+fn a_complete_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let (raw, config) = load(&SettingsArgs::default(), complete(dir.path()));
+    let config = config.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(config.instance.as_str(), "f66f031b");
+    assert_eq!(config.gitea.url.actions_base(), "https://gitea.example.org/api/actions");
+    assert_eq!(config.gitea.token.expose(), "s3cret-token");
+    assert_eq!(config.components.to_string(), "scheduler,local-worker");
+    assert_eq!(config.limits.queue_wait.as_secs(), 3600);
+    assert_eq!(config.limits.run, None);
+    assert_eq!(config.facade.listen.to_string(), "0.0.0.0:8443");
+    assert_eq!(config.labels.default_backend, None);
+    assert!(raw.warnings.is_empty(), "{:?}", raw.warnings);
+}
+
+/// CFG-2: three missing settings are three messages of one start, in the order of the table.
+#[test]
+fn errors_come_together() {
+    let all = errors(&[("GITEA_INSTANCE_URL", ""), ("RUNNER_FACADE_URL", " "), ("TRUST_DOMAIN", "")]);
+    let names: Vec<_> = all.iter().map(|e| e.split(';').next().unwrap()).collect();
+    assert_eq!(names, ["GITEA_INSTANCE_URL is required", "TRUST_DOMAIN is required", "RUNNER_FACADE_URL is required"]);
+}
+
+/// CFG-1, CFG-2, CFG-4, CFG-9, CFG-10: each wrong value is one error that names the setting and its rule.
+#[test]
+fn wrong_values() {
+    for bad in ["x", "0", "-1", "4.5", "99999999999"] {
+        one_error(
+            &[("LOCAL_CAPACITY", bad)],
+            &format!("LOCAL_CAPACITY: {bad:?} is not accepted; it must be an integer from 1"),
+        );
+    }
+    one_error(&[("CLAIM_LIMIT", "30")], "CLAIM_LIMIT: \"30\": it has no unit; it must be a duration with unit");
+    one_error(&[("RUNNER_FACADE_URL", "http://a:1")], "RUNNER_FACADE_URL: \"http://a:1\": it is not https");
+    one_error(
+        &[("ENVELOPE_KEY_FILE", "/nowhere/key")],
+        "read ENVELOPE_KEY_FILE: /nowhere/key: no such file or directory",
+    );
+    one_error(&[("GITEA_INSTANCE_URL", "http://git.example.org")], "in clear text; use https");
+    one_error(&[("RUNNER_FACADE_SPIFFE_ID", "spiffe://other.org/x")], "is not inside TRUST_DOMAIN");
+    one_error(&[("DEFAULT_BACKEND", "vm")], "add vm-worker to COMPONENTS");
+    one_error(&[("EXTRA_LABELS", "fast=local,big=pod")], "EXTRA_LABELS: backend pod");
+    assert!(errors(&[("GITEA_INSTANCE_URL", "http://git.example.org"), ("ALLOW_PLAINTEXT", "true")]).is_empty());
+}
+
+/// NEW-141: a password in a refused URL is not repeated.
+#[test]
+fn errors_show_no_password() {
+    let errors = errors(&[("GITEA_INSTANCE_URL", "https://me:hunter2@git.example.org")]).join("\n");
+    assert!(errors.contains("user or password") && !errors.contains("hunter2"), "{errors}");
+}
+
+/// CMP-3, CMP-8 and what this build cannot run: clear, with every missing setting, and nothing was opened.
+#[test]
+fn components_this_build_does_not_serve() {
+    one_error(&[("COMPONENTS", "scheduler,foo")], "unknown controller component \"foo\"");
+    let all = errors(&[("COMPONENTS", "all"), ("QUEUE", "jetstream")]).join("\n");
+    for part in [
+        "this build serves local-worker; pod-worker and vm-worker cannot run yet; set COMPONENTS=scheduler,local-worker",
+        "this build serves embedded; jetstream cannot run yet; set QUEUE=embedded",
+        "OPENSANDBOX_API is required",
+        "NATS_URL is required",
+        "POD_EXECUTOR_IMAGE is required",
+        "SPIRE_CLUSTER is required",
+    ] {
+        assert!(all.contains(part), "{part}\n---\n{all}");
+    }
+}
+
+/// CFG-6, CFG-7: what no selected component looks at is not checked, and its secret file is not opened.
+#[test]
+fn unselected_components_are_not_looked_at() {
+    let quiet = [("VM_RUNNER_LABEL", "vm2"), ("OPENSANDBOX_API_KEY_FILE", "/nowhere"), ("POD_CAPACITY", "x")];
+    assert!(errors(&quiet).is_empty());
+    let vm = errors(&[&quiet[..], &[("COMPONENTS", "scheduler,vm-worker")]].concat()).join("\n");
+    assert!(vm.contains("VM_RUNNER_LABEL: \"vm2\"") && vm.contains("read OPENSANDBOX_API_KEY_FILE: /nowhere"), "{vm}");
+}
+
+/// §2: default < file < environment < flag; the sources are told (CFG-8).
+#[test]
+fn precedence_and_sources() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gdr.toml");
+    std::fs::write(&path, "local_capacity = 2\nlook_ahead = 3\nclaim_limit = \"3m\"\nextra_labels = [\"a=local\"]\n")
+        .unwrap();
+    let set = vec![("LOOK_AHEAD".to_owned(), "5".to_owned())];
+    let args = SettingsArgs { config: Some(path.clone()), set, ..Default::default() };
+    let variables = with(complete(dir.path()), &[("LOCAL_CAPACITY", "4"), ("LOOK_AHEAD", "4")]);
+    let (raw, config) = load(&args, variables);
+    let config = config.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((config.capacity.local.get(), config.capacity.look_ahead), (4, 5));
+    assert_eq!(config.limits.claim.as_secs(), 180);
+    let source = |name| raw.get(name).map(|(_, source)| source.clone());
+    assert_eq!(source("LOCAL_CAPACITY"), Some(Source::Environment));
+    assert_eq!(source("LOOK_AHEAD"), Some(Source::Flag));
+    assert_eq!(source("CLAIM_LIMIT"), Some(Source::File(path)));
+    assert_eq!(source("TERMINAL_GRACE"), Some(Source::Default));
+    let shown = effective::text(&raw);
+    assert!(shown.contains("(content not shown)") && !shown.contains("s3cret-token"), "{shown}");
+    assert!(effective::json(&raw)["settings"].as_array().unwrap().len() == table::ROWS.len());
+}
+
+/// §2, NEW-139: unknown keys are errors, and so is a table; unknown variables of ours and plain secrets are warnings.
+#[test]
+fn strictness() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gdr.toml");
+    std::fs::write(&path, "local_capactiy = 2\nLOOK_AHEAD = 1\n[queue]\nkind = 1\n").unwrap();
+    let args = SettingsArgs { config: Some(path.clone()), ..Default::default() };
+    let strange = [("NATS_PRODUCER_PASSWORD", "hunter2"), ("VM_CAPACTIY", "2"), ("NATS_PORT_4222_TCP", "x")];
+    let (raw, config) = load(&args, with(complete(dir.path()), &strange));
+    let errors = config.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(errors.contains("\"local_capactiy\" is not a setting; did you mean LOCAL_CAPACITY?"), "{errors}");
+    assert!(errors.contains("\"LOOK_AHEAD\" is not a setting") && errors.contains("queue is not a text"), "{errors}");
+    assert_eq!(raw.warnings.len(), 2, "{:?}", raw.warnings);
+    assert!(!raw.warnings.join("").contains("hunter2"));
+
+    std::fs::write(&path, "a = 1\nb = = 2\n").unwrap();
+    let (_, config) = load(&args, complete(dir.path()));
+    let errors = config.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(errors.contains("gdr.toml, line 2:"), "{errors}");
+}

@@ -1,0 +1,292 @@
+//! The second stage: texts to a [`Config`], or every error at once (CFG-2).
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use domain::id::{Backend, InstanceId};
+use domain::identity::IdentityRules;
+
+use super::raw::Raw;
+use super::setting::{Need, Row, Setting, When};
+use super::table::{self, ROWS};
+use super::{
+    Capacity, Component, Components, Config, ConfigErrors, Facade, Gitea, Identity, IdentitySource, Issuer, Keys,
+    Labels, Limits, Log, Ops, QueueKind, Runner, SecretFile, SettingError,
+};
+
+/// What one-host mode knows without a setting.
+#[derive(Default)]
+pub struct Supplied {
+    /// UUID and token of the registration it keeps itself.
+    pub registration: Option<(SecretFile, SecretFile)>,
+}
+
+/// Validates everything that the selection looks at, and builds the configuration.
+///
+/// # Errors
+/// Every error there is, in the order of the table. Nothing was opened but the files that hold secrets.
+pub fn validate(raw: &Raw, supplied: Supplied) -> Result<Config, ConfigErrors> {
+    let reader = Reader { raw, read: RefCell::default(), errors: RefCell::new(raw.errors.clone()) };
+    let config = reader.config(supplied);
+    reader.rest();
+    let mut errors = reader.errors.into_inner();
+    errors.sort_by_key(|error| ROWS.iter().position(|row| row.name == error.name));
+    match config {
+        Some(config) if errors.is_empty() => Ok(config),
+        _ => Err(ConfigErrors(errors)),
+    }
+}
+
+/// Judges what somebody gave, without asking what is missing: for a start that still has to make the rest.
+///
+/// # Errors
+/// Every wrong value, and what was wrong with file and flags.
+pub fn check_given(raw: &Raw) -> Result<(), ConfigErrors> {
+    let reader = Reader { raw, read: RefCell::default(), errors: RefCell::new(raw.errors.clone()) };
+    for row in ROWS.iter().filter(|row| reader.looks_at(row.when)) {
+        if let Some((text, _)) = raw.get(row.name)
+            && let Err(problem) = (row.check)(text)
+        {
+            reader.error(SettingError::of(row.name, row.rule, row.shown, text, problem));
+        }
+    }
+    let errors = reader.errors.into_inner();
+    if errors.is_empty() { Ok(()) } else { Err(ConfigErrors(errors)) }
+}
+
+/// Reads settings through their rows and keeps every error.
+struct Reader<'a> {
+    raw: &'a Raw,
+    read: RefCell<BTreeSet<&'static str>>,
+    errors: RefCell<Vec<SettingError>>,
+}
+
+impl Reader<'_> {
+    fn error(&self, error: SettingError) {
+        self.errors.borrow_mut().push(error);
+    }
+
+    /// The value; none when it is missing or wrong. A missing one is an error when its row says so.
+    fn get<T>(&self, setting: &Setting<T>) -> Option<T> {
+        let row = table::row(setting.name)?;
+        self.read.borrow_mut().insert(setting.name);
+        let Some((text, _)) = self.raw.get(setting.name) else {
+            if row.need == Need::Required && self.looks_at(row.when) {
+                self.error(SettingError::missing(row.name, row.rule));
+            }
+            return None;
+        };
+        match (setting.parse)(text) {
+            Ok(value) => Some(value),
+            Err(problem) => {
+                self.error(SettingError::of(row.name, row.rule, row.shown, text, problem));
+                None
+            }
+        }
+    }
+
+    /// An optional value: the outer none is an error that is already kept.
+    #[expect(clippy::option_option, reason = "absent and wrong are two things")]
+    fn optional<T>(&self, setting: &Setting<T>) -> Option<Option<T>> {
+        let given = self.raw.get(setting.name).is_some();
+        match self.get(setting) {
+            None if given => None,
+            value => Some(value),
+        }
+    }
+
+    fn config(&self, supplied: Supplied) -> Option<Config> {
+        // Everything is read before the first `?`, so that one error does not hide another.
+        let components = self.components();
+        let (state_dir, gitea, facade) = (self.get(&table::STATE_DIR), self.gitea(supplied), self.facade());
+        let envelope = self.keys(&table::ENVELOPE_KEY_FILE, &table::ENVELOPE_KEY_PREVIOUS_FILE);
+        let (labels, capacity, limits) = (self.labels(components.as_ref()), self.capacity(), self.limits());
+        let identity = self.identity(state_dir.as_deref());
+        let (instance, binary) = (self.optional(&table::INSTANCE_ID), self.get(&table::GITEA_RUNNER_BINARY));
+        let (runner_config, ops) = (self.optional(&table::GITEA_RUNNER_CONFIG), self.get(&table::OPS_LISTEN));
+        let (format, level) = (self.get(&table::LOG_FORMAT), self.get(&table::LOG_LEVEL));
+        self.queue();
+        let (gitea, state_dir) = (gitea?, state_dir?);
+        Some(Config {
+            components: components?,
+            instance: instance?.unwrap_or_else(|| InstanceId::derive(gitea.url.as_str(), gitea.uuid.expose())),
+            gitea,
+            identity: identity?,
+            facade: facade?,
+            envelope: envelope?,
+            labels: labels?,
+            capacity: capacity?,
+            limits: limits?,
+            runner: Runner { binary: binary?, config: runner_config? },
+            ops: Ops { listen: ops?, address_file: state_dir.join("ops.addr") },
+            log: Log { format: format?, level: level? },
+            state_dir,
+        })
+    }
+
+    fn components(&self) -> Option<Components> {
+        let components = self.get(&table::COMPONENTS)?;
+        let foreign: Vec<_> =
+            components.iter().filter(|c| matches!(c, Component::PodWorker | Component::VmWorker)).collect();
+        if !foreign.is_empty() {
+            let names: Vec<_> = foreign.iter().map(|c| c.as_str()).collect();
+            self.error(SettingError::new(
+                "COMPONENTS",
+                format!("COMPONENTS: this build serves local-worker; {} cannot run yet", names.join(" and ")),
+                "set COMPONENTS=scheduler,local-worker",
+            ));
+        }
+        Some(components)
+    }
+
+    fn queue(&self) {
+        if self.get(&table::QUEUE) == Some(QueueKind::JetStream) {
+            self.error(SettingError::new(
+                "QUEUE",
+                "QUEUE: this build serves embedded; jetstream cannot run yet",
+                "set QUEUE=embedded",
+            ));
+        }
+    }
+
+    fn gitea(&self, supplied: Supplied) -> Option<Gitea> {
+        let url = self.get(&table::GITEA_INSTANCE_URL);
+        let plaintext = self.get(&table::ALLOW_PLAINTEXT);
+        if let Some(url) = url.as_ref().filter(|url| url.is_exposed() && plaintext == Some(false)) {
+            self.error(SettingError::new(
+                "GITEA_INSTANCE_URL",
+                format!("GITEA_INSTANCE_URL: {url} would carry tokens and secrets in clear text"),
+                "use https, or set ALLOW_PLAINTEXT=true if the network is yours alone",
+            ));
+        }
+        let (uuid, token) = match supplied.registration {
+            Some((uuid, token)) => {
+                self.read
+                    .borrow_mut()
+                    .extend([table::GITEA_RUNNER_UUID_FILE.name, table::GITEA_RUNNER_TOKEN_FILE.name]);
+                (Some(uuid), Some(token))
+            }
+            None => (self.get(&table::GITEA_RUNNER_UUID_FILE), self.get(&table::GITEA_RUNNER_TOKEN_FILE)),
+        };
+        let (endless, zombie) =
+            (self.get(&table::GITEA_ENDLESS_TASK_TIMEOUT), self.get(&table::GITEA_ZOMBIE_TASK_TIMEOUT));
+        Some(Gitea {
+            url: url?,
+            uuid: uuid?,
+            token: token?,
+            endless_task_timeout: endless?,
+            zombie_task_timeout: zombie?,
+        })
+    }
+
+    fn identity(&self, state_dir: Option<&std::path::Path>) -> Option<Identity> {
+        let source = match self.get(&table::IDENTITY_ISSUER) {
+            Some(Issuer::WorkloadApi) => self.get(&table::SPIFFE_ENDPOINT_SOCKET).map(IdentitySource::WorkloadApi),
+            Some(Issuer::BuiltIn) => state_dir.map(|dir| IdentitySource::BuiltIn { dir: dir.join("keys") }),
+            None => None,
+        };
+        let (trust_domain, facade_id) = (self.get(&table::TRUST_DOMAIN), self.get(&table::RUNNER_FACADE_SPIFFE_ID));
+        let (prefix, case) = (self.optional(&table::IDENTITY_PREFIX), self.get(&table::IDENTITY_CASE));
+        let (trusted_events, svid_ttl) = (self.get(&table::TRUSTED_EVENTS), self.get(&table::SVID_TTL));
+        let (trust_domain, facade_id) = (trust_domain?, facade_id?);
+        if facade_id.trust_domain() != trust_domain.as_str() {
+            self.error(SettingError::new(
+                "RUNNER_FACADE_SPIFFE_ID",
+                format!("RUNNER_FACADE_SPIFFE_ID: {facade_id} is not inside TRUST_DOMAIN {trust_domain}"),
+                "set both to the same trust domain",
+            ));
+        }
+        let rules = IdentityRules { trust_domain, prefix: prefix?, case: case? };
+        Some(Identity { rules, source: source?, facade_id, trusted_events: trusted_events?, svid_ttl: svid_ttl? })
+    }
+
+    fn facade(&self) -> Option<Facade> {
+        let (url, listen) = (self.get(&table::RUNNER_FACADE_URL), self.get(&table::RUNNER_FACADE_LISTEN));
+        let capability =
+            self.keys(&table::RUNNER_FACADE_CAPABILITY_KEY_FILE, &table::RUNNER_FACADE_CAPABILITY_KEY_PREVIOUS_FILE);
+        Some(Facade { url: url?, listen: listen?, capability: capability? })
+    }
+
+    fn keys(&self, current: &Setting<SecretFile>, previous: &Setting<SecretFile>) -> Option<Keys> {
+        let (current, previous) = (self.get(current), self.optional(previous));
+        Some(Keys { current: current?, previous: previous? })
+    }
+
+    fn labels(&self, components: Option<&Components>) -> Option<Labels> {
+        let default_backend = self.get(&table::DEFAULT_BACKEND);
+        let declare_self_hosted = self.get(&table::DECLARE_SELF_HOSTED);
+        let extra = self.optional(&table::EXTRA_LABELS).map(Option::unwrap_or_default);
+        let named = default_backend.flatten().map(|b| ("DEFAULT_BACKEND", b));
+        let named = named.into_iter().chain(extra.iter().flatten().map(|(_, b)| ("EXTRA_LABELS", *b)));
+        if let Some(components) = components {
+            named.for_each(|(name, backend)| self.enabled(name, backend, components));
+        }
+        Some(Labels { default_backend: default_backend?, declare_self_hosted: declare_self_hosted?, extra: extra? })
+    }
+
+    fn enabled(&self, name: &str, backend: Backend, components: &Components) {
+        if !components.backends().any(|enabled| enabled == backend) {
+            self.error(SettingError::new(
+                name,
+                format!("{name}: backend {backend} is named but its worker is not selected"),
+                format!("add {backend}-worker to COMPONENTS, or take {backend} out"),
+            ));
+        }
+    }
+
+    fn capacity(&self) -> Option<Capacity> {
+        let (local, look_ahead) = (self.get(&table::LOCAL_CAPACITY), self.get(&table::LOOK_AHEAD));
+        let (per_owner, per_repository) = (self.optional(&table::OWNER_LIMIT), self.optional(&table::REPOSITORY_LIMIT));
+        Some(Capacity {
+            local: local?,
+            look_ahead: look_ahead?,
+            per_owner: per_owner?,
+            per_repository: per_repository?,
+        })
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        let (queue_wait, claim) = (self.get(&table::QUEUE_WAIT_LIMIT), self.get(&table::CLAIM_LIMIT));
+        let (run, cancel_grace) = (self.optional(&table::RUN_LIMIT), self.optional(&table::CANCEL_GRACE));
+        let terminal_grace = self.get(&table::TERMINAL_GRACE);
+        Some(Limits {
+            queue_wait: queue_wait?,
+            claim: claim?,
+            run: run?,
+            cancel_grace: cancel_grace?,
+            terminal_grace: terminal_grace?,
+        })
+    }
+
+    /// Rows that no typed field reads: settings of components that this build recognises only. They are checked all
+    /// the same, so that a configuration that is wrong today is not right tomorrow.
+    fn rest(&self) {
+        let looked_at = |row: &&Row| !self.read.borrow().contains(row.name) && self.looks_at(row.when);
+        for row in ROWS.iter().filter(looked_at) {
+            match self.raw.get(row.name) {
+                None if row.need == Need::Required => self.error(SettingError::missing(row.name, row.rule)),
+                None => {}
+                Some((text, _)) => {
+                    if let Err(problem) = (row.check)(text) {
+                        self.error(SettingError::of(row.name, row.rule, row.shown, text, problem));
+                    }
+                }
+            }
+        }
+        if self.looks_at(When::With(Component::PodWorker))
+            && self.raw.get("SPIRE_AGENT_ID").or_else(|| self.raw.get("SPIRE_CLUSTER")).is_none()
+        {
+            self.error(SettingError::missing("SPIRE_CLUSTER", "one SPIFFE path segment (or set SPIRE_AGENT_ID)"));
+        }
+    }
+
+    fn looks_at(&self, when: When) -> bool {
+        let text = |name| self.raw.get(name).map_or("", |(text, _)| text);
+        match when {
+            When::Always => true,
+            When::With(component) => Components::parse(text("COMPONENTS")).is_ok_and(|c| c.has(component)),
+            When::JetStream => text("QUEUE") == "jetstream",
+            When::WorkloadApi => text("IDENTITY_ISSUER") == "workload-api",
+        }
+    }
+}
