@@ -1,0 +1,366 @@
+//! The events with a fixed vocabulary (requirements §3): one function per family, one variant per word.
+//!
+//! Durations: `retry_delay` is an integer of nanoseconds, as in the earlier controller; every other one is
+//! `…_seconds`. A failure is logged once, at the place that handles it.
+
+use std::fmt;
+use std::time::Duration;
+
+use domain::id::{AssignmentId, Backend, Epoch, TaskId};
+use domain::identity::SpiffeId;
+use domain::reason::Reason;
+use tracing::{error, info, warn};
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name { $(#[doc = concat!("`", $word, "`")] $variant),* }
+
+        impl $name {
+            /// Every word, in the order of the specification.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The word in the `event` field.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),* }
+            }
+        }
+    };
+}
+
+words! {
+    /// What happens to an assignment.
+    AssignmentEvent {
+        Received = "received", CapacityWait = "capacity_wait", CapacityAcquired = "capacity_acquired",
+        BackendRetry = "backend_retry", BackendReady = "backend_ready", ClaimTimeout = "claim_timeout",
+        RunnerClaimed = "runner_claimed", Acked = "acked", BackendPending = "backend_pending",
+        Fetched = "fetched", Refused = "refused", Dispatched = "dispatched", Offered = "offered",
+        Confirmed = "confirmed", Cancelled = "cancelled", Interrupted = "interrupted",
+        TerminalAccepted = "terminal_accepted", TerminalMarked = "terminal_marked", Reported = "reported",
+        GaveUp = "gave_up",
+    }
+}
+
+words! {
+    /// What happens to an executor.
+    ExecutorEvent {
+        Absent = "executor_absent", Created = "executor_created", Found = "executor_found",
+        IdentityTargetPending = "identity_target_pending", IdentityBound = "identity_bound",
+        IdentityRejected = "identity_rejected", Lost = "executor_lost", Relaunched = "executor_relaunched",
+        Finished = "executor_finished", IdentityReleased = "identity_released", Deleted = "executor_deleted",
+        Quarantined = "executor_quarantined", Adopted = "executor_adopted",
+    }
+}
+
+words! {
+    /// What happens to leadership.
+    LeaderEvent { Acquired = "acquired", Lost = "lost", Released = "released", Standby = "standby" }
+}
+
+words! {
+    /// What happens to the process.
+    ControllerEvent { Starting = "starting", Ready = "ready", Draining = "draining", Stopped = "stopped" }
+}
+
+words! {
+    /// What an identity decision was.
+    AuditEvent { Granted = "granted", Refused = "refused", PinChanged = "pin_changed" }
+}
+
+words! {
+    /// How far an executor is.
+    Phase { Pending = "pending", Running = "running", Succeeded = "succeeded", Failed = "failed" }
+}
+
+/// Whose event it is: the common fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// Field `backend`; none while it is not yet known.
+    pub backend: Option<Backend>,
+    /// Fields `assignment` and `task_id`.
+    pub assignment: AssignmentId,
+    /// Field `epoch`; none before the first launch.
+    pub epoch: Option<Epoch>,
+}
+
+impl Subject {
+    /// An assignment that has no executor yet.
+    #[must_use]
+    pub fn waiting(backend: Option<Backend>, assignment: AssignmentId) -> Self {
+        Self { backend, assignment, epoch: None }
+    }
+
+    fn backend(&self) -> Option<&'static str> {
+        self.backend.map(Backend::as_str)
+    }
+
+    fn task(&self) -> i64 {
+        self.assignment.task().get()
+    }
+
+    fn epoch(&self) -> Option<u32> {
+        self.epoch.map(Epoch::get)
+    }
+}
+
+/// What an event may say beyond its word.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Detail<'a> {
+    /// Field `retry_delay`, nanoseconds.
+    pub retry_delay: Option<Duration>,
+    /// Field `reason`, of the closed list.
+    pub reason: Option<Reason>,
+    /// Field `cause`: one sentence, no payload text.
+    pub cause: Option<&'a str>,
+    /// Field `repeated`: how many such events were not written.
+    pub repeated: Option<u32>,
+}
+
+impl<'a> Detail<'a> {
+    /// A closed-list reason and its sentence.
+    #[must_use]
+    pub fn because(reason: Reason, cause: &'a str) -> Self {
+        Self { reason: Some(reason), cause: Some(cause), ..Self::default() }
+    }
+
+    /// Another try after this pause.
+    #[must_use]
+    pub fn retry(delay: Duration, cause: &'a str) -> Self {
+        Self { retry_delay: Some(delay), cause: Some(cause), ..Self::default() }
+    }
+}
+
+/// INFO `assignment transition`.
+pub fn assignment_transition(event: AssignmentEvent, of: &Subject, detail: Detail<'_>) {
+    info!(
+        component = "worker",
+        event = event.as_str(),
+        backend = of.backend(),
+        assignment = %of.assignment,
+        task_id = of.task(),
+        epoch = of.epoch(),
+        retry_delay = detail.retry_delay.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+        reason = detail.reason.map(Reason::as_str),
+        cause = detail.cause,
+        repeated = detail.repeated,
+        "assignment transition"
+    );
+}
+
+/// INFO `executor transition`; `executor` is its name.
+pub fn executor_transition(
+    event: ExecutorEvent,
+    of: &Subject,
+    executor: &str,
+    phase: Option<Phase>,
+    detail: Detail<'_>,
+) {
+    info!(
+        component = "worker",
+        event = event.as_str(),
+        backend = of.backend(),
+        assignment = %of.assignment,
+        task_id = of.task(),
+        epoch = of.epoch(),
+        executor,
+        phase = phase.map(Phase::as_str),
+        reason = detail.reason.map(Reason::as_str),
+        cause = detail.cause,
+        "executor transition"
+    );
+}
+
+/// INFO `leader transition`; `holder` names who holds it, where that is known.
+pub fn leader_transition(event: LeaderEvent, holder: Option<&str>) {
+    info!(component = "scheduler", event = event.as_str(), holder, "leader transition");
+}
+
+/// INFO `controller transition`; `components` is the selection (CMP-1).
+pub fn controller_transition(event: ControllerEvent, instance: &str, components: &str) {
+    let version = env!("CARGO_PKG_VERSION");
+    info!(component = "controller", event = event.as_str(), instance, components, version, "controller transition");
+}
+
+/// Who is allowed to be whom, for which task (NEW-127). The only event that shows a SPIFFE ID.
+#[derive(Debug, Clone, Copy)]
+pub struct Audit<'a> {
+    /// The decision.
+    pub event: AuditEvent,
+    /// The identity.
+    pub spiffe_id: &'a SpiffeId,
+    /// The task.
+    pub task: TaskId,
+    /// `owner/name`.
+    pub repository: &'a str,
+    /// Gitea's event name.
+    pub event_name: Option<&'a str>,
+    /// `trusted` or `untrusted`.
+    pub class: &'a str,
+    /// The executor's name.
+    pub executor: Option<&'a str>,
+    /// Until when, RFC 3339.
+    pub until: Option<jiff::Timestamp>,
+    /// The rule that decided.
+    pub rule: &'a str,
+}
+
+/// WARN `identity audit`.
+pub fn identity_audit(audit: &Audit<'_>) {
+    warn!(
+        component = "identity",
+        event = audit.event.as_str(),
+        spiffe_id = %audit.spiffe_id,
+        task_id = audit.task.get(),
+        repository = audit.repository,
+        event_name = audit.event_name,
+        class = audit.class,
+        executor = audit.executor,
+        until = audit.until.map(|t| t.to_string()),
+        rule = audit.rule,
+        "identity audit"
+    );
+}
+
+/// ERROR `scheduler error`: `declare scheduler labels: …`, `fetch Gitea task: …`, `dispatch Gitea task <id>: …`.
+pub fn scheduler_error(cause: &dyn fmt::Display) {
+    error!(component = "scheduler", error = %cause, "scheduler error");
+}
+
+/// ERROR `assignment processing error`.
+pub fn assignment_processing_error(of: &Subject, cause: &dyn fmt::Display) {
+    error!(
+        component = "worker",
+        backend = of.backend(),
+        assignment = %of.assignment,
+        task_id = of.task(),
+        epoch = of.epoch(),
+        error = %cause,
+        "assignment processing error"
+    );
+}
+
+/// ERROR `backend lifecycle error`.
+pub fn backend_lifecycle_error(backend: Backend, cause: &dyn fmt::Display) {
+    error!(component = "lifecycle", backend = backend.as_str(), error = %cause, "backend lifecycle error");
+}
+
+/// ERROR `runner stopped`: the one line of a fatal error (CMP-11).
+pub fn runner_stopped(cause: &dyn fmt::Display) {
+    error!(component = "controller", error = %cause, "runner stopped");
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::{Value, json};
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+    use crate::config::{Log, LogFormat, LogLevel};
+    use crate::telemetry::{Colours, Secrets, subscriber};
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Lines {
+        type Writer = Self;
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    fn logged(secrets: &Secrets, what: impl FnOnce()) -> Vec<Value> {
+        let (lines, log) = (Lines::default(), Log { format: LogFormat::Json, level: LogLevel::Info });
+        tracing::subscriber::with_default(subscriber(log, secrets.writer(lines.clone()), Colours::Off), what);
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn subject() -> Subject {
+        let assignment = AssignmentId::of(TaskId::try_from(7).unwrap());
+        Subject { backend: Some(Backend::Local), assignment, epoch: Some(Epoch::FIRST) }
+    }
+
+    #[track_caller]
+    fn check(line: &Value, expect: Value) {
+        let mut line = line.clone();
+        assert!(line.as_object_mut().unwrap().remove("timestamp").is_some_and(|t| t.as_str().unwrap().ends_with('Z')));
+        assert_eq!(line, expect);
+    }
+
+    /// §3, CMP-11: every line is one JSON object with the fields of the specification and no others.
+    #[test]
+    fn fields_of_the_families() {
+        let lines = logged(&Secrets::default(), || {
+            let retry = Detail::retry(Duration::from_secs(2), "no room");
+            assignment_transition(AssignmentEvent::BackendRetry, &subject(), retry);
+            let created = Some(Phase::Pending);
+            executor_transition(ExecutorEvent::Created, &subject(), "gitea-task-7-x-e1", created, Detail::default());
+            leader_transition(LeaderEvent::Acquired, None);
+            runner_stopped(&"scheduler leadership lost");
+        });
+        check(
+            &lines[0],
+            json!({"level": "INFO", "message": "assignment transition", "component": "worker", "event": "backend_retry",
+                "backend": "local", "assignment": "gitea-task-7", "task_id": 7, "epoch": 1, "retry_delay": 2_000_000_000,
+                "cause": "no room"}),
+        );
+        check(
+            &lines[1],
+            json!({"level": "INFO", "message": "executor transition", "component": "worker", "event": "executor_created",
+                "backend": "local", "assignment": "gitea-task-7", "task_id": 7, "epoch": 1,
+                "executor": "gitea-task-7-x-e1", "phase": "pending"}),
+        );
+        check(
+            &lines[2],
+            json!({"level": "INFO", "message": "leader transition", "component": "scheduler", "event": "acquired"}),
+        );
+        check(
+            &lines[3],
+            json!({"level": "ERROR", "message": "runner stopped", "component": "controller",
+                "error": "scheduler leadership lost"}),
+        );
+    }
+
+    /// NEW-141: a secret inside an error text does not reach the log.
+    #[test]
+    fn secrets_do_not_reach_the_log() {
+        let secrets = Secrets::default();
+        secrets.add("deadbeefdeadbeef");
+        let lines = logged(&secrets, || scheduler_error(&"fetch Gitea task: token deadbeefdeadbeef refused"));
+        assert_eq!(lines[0]["error"], "fetch Gitea task: token [redacted] refused");
+    }
+
+    /// §3: the vocabulary, word for word.
+    #[test]
+    fn vocabulary() {
+        let words: Vec<_> = AssignmentEvent::ALL.iter().map(|e| e.as_str()).collect();
+        assert_eq!(
+            words.join(" "),
+            "received capacity_wait capacity_acquired backend_retry backend_ready claim_timeout runner_claimed acked \
+             backend_pending fetched refused dispatched offered confirmed cancelled interrupted terminal_accepted \
+             terminal_marked reported gave_up"
+        );
+        let words: Vec<_> = ExecutorEvent::ALL.iter().map(|e| e.as_str()).collect();
+        assert_eq!(
+            words.join(" "),
+            "executor_absent executor_created executor_found identity_target_pending identity_bound identity_rejected \
+             executor_lost executor_relaunched executor_finished identity_released executor_deleted \
+             executor_quarantined executor_adopted"
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! The log: JSON lines on stderr, or text for people (requirements §3).
+//!
+//! Events with a fixed vocabulary are written through [`events`] only, so that no room can misspell one. No event
+//! carries a payload, a credential, a capability or an HTTP body; [`Secrets`] is the net below that rule: what is
+//! registered there is cut out of every line, error texts included (NEW-141).
+
+pub mod events;
+pub mod repeats;
+mod secrets;
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::config::{Log, LogFormat, LogLevel};
+
+pub use secrets::Secrets;
+
+/// Our own crates; the libraries below them speak from `warn` on only.
+const OURS: [&str; 3] = ["controller", "executor", "forward"];
+
+/// Installs the log for the whole process; a second call changes nothing.
+pub fn install(log: Log, secrets: &Secrets) {
+    let writer = secrets.writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let subscriber = subscriber(log, writer, if colours { Colours::On } else { Colours::Off });
+    // The only error is that a subscriber is installed already: then that one goes on.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+/// Whether text is coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colours {
+    /// On a terminal whose user did not set NO_COLOR.
+    On,
+    /// Everywhere else.
+    Off,
+}
+
+/// The log into any writer; what [`install`] installs, and what tests read.
+pub fn subscriber<W>(log: Log, writer: W, colours: Colours) -> Box<dyn tracing::Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let builder = tracing_subscriber::fmt().with_env_filter(filter(log.level)).with_target(false).with_writer(writer);
+    match log.format {
+        LogFormat::Json => {
+            Box::new(builder.json().flatten_event(true).with_current_span(false).with_span_list(false).finish())
+        }
+        LogFormat::Text => Box::new(builder.with_ansi(colours == Colours::On).compact().finish()),
+    }
+}
+
+fn filter(level: LogLevel) -> EnvFilter {
+    let others = if level == LogLevel::Error { "error" } else { "warn" };
+    let ours = OURS.map(|name| format!("{name}={}", level.as_str())).join(",");
+    EnvFilter::new(format!("{others},{ours}"))
+}
