@@ -2,4 +2,7 @@
 
 pub mod args;
 pub mod config;
+pub mod files;
+pub mod holder;
+pub mod ops;
 pub mod telemetry;

@@ -1,0 +1,87 @@
+//! The ops server over the wire.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::liveness::Liveness;
+use super::metrics::Metrics;
+use super::readiness::{Leader, Readiness, Svid};
+use super::status::StatusSnapshot;
+use super::{Ops, address, client, serve};
+
+fn ops() -> Ops {
+    Ops {
+        readiness: Readiness::default(),
+        metrics: Metrics::new(&"f66f031b".parse().unwrap()),
+        liveness: Liveness::default(),
+        snapshot: Arc::new(|now| StatusSnapshot::empty("f66f031b", vec!["scheduler".into()], now)),
+    }
+}
+
+async fn get(url: String) -> (u16, String) {
+    let client: Client<_, Empty<bytes::Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let response = client.get(url.parse().unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// NEW-131, NEW-134: readiness with reasons, metrics, status by the address file, and an end that waits for nobody.
+#[tokio::test]
+async fn the_ways_to_ask() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings =
+        crate::config::Ops { listen: crate::args::STANDALONE_OPS, address_file: dir.path().join("ops.addr") };
+    assert!(client::of_state(dir.path()).is_err());
+    let listener = address::bind(&settings).await.unwrap();
+    let (ops, shutdown) = (ops(), CancellationToken::new());
+    let served = tokio::spawn(serve(listener, ops.clone(), shutdown.clone()));
+    let at = client::of_state(dir.path()).unwrap();
+
+    let (code, body) = get(format!("{at}/readyz")).await;
+    assert_eq!(code, 503);
+    assert!(body.contains("\"reason\":\"standby\"") && body.contains("\"ready\":false"), "{body}");
+    assert_eq!(get(format!("{at}/livez")).await, (200, "{\"alive\":true,\"stuck\":[]}".to_owned()));
+    assert_eq!(get(format!("{at}/healthz")).await.0, 200);
+
+    let now = Timestamp::now();
+    ops.readiness.fetch_good(now);
+    ops.readiness.set(|c| {
+        c.leader = Leader::Leading;
+        c.facade_listening = true;
+        c.svid = Svid::Present { expires_at: now + Duration::from_secs(600) };
+    });
+    let ready = "{\"paused\":[],\"ready\":true,\"reasons\":[]}".to_owned();
+    assert_eq!(get(format!("{at}/readyz")).await, (200, ready));
+    assert!(get(format!("{at}/metrics")).await.1.ends_with("# EOF\n"));
+
+    let (_, status) = client::ask(&at).await.unwrap();
+    assert!(status.ready && status.leader == Leader::Leading);
+
+    ops.liveness.watch("reap", Duration::ZERO);
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(get(format!("{at}/livez")).await.0, 500);
+
+    shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(5), served).await.unwrap().unwrap();
+    assert!(client::ask(&at).await.unwrap_err().to_string().contains("is it running?"));
+}
+
+/// Something else behind the address is not taken for a controller.
+#[tokio::test]
+async fn a_foreign_server() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = format!("http://{}", listener.local_addr().unwrap());
+    let page = axum::Router::new().route("/status", axum::routing::get(|| async { "<html>hello</html>" }));
+    let served = tokio::spawn(async move { axum::serve(listener, page).await });
+    let error = client::ask(&at).await.unwrap_err().to_string();
+    assert!(error.contains("is not a controller's ops server"), "{error}");
+    served.abort();
+}
