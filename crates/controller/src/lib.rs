@@ -4,5 +4,6 @@ pub mod args;
 pub mod config;
 pub mod files;
 pub mod holder;
+pub mod identity;
 pub mod ops;
 pub mod telemetry;
