@@ -6,4 +6,5 @@ pub mod files;
 pub mod holder;
 pub mod identity;
 pub mod ops;
+pub mod queue;
 pub mod telemetry;

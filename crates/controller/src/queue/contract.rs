@@ -1,0 +1,221 @@
+//! What every [`Queue`] must do, whichever engine stands behind it (NEW-50).
+//!
+//! `make(store)` opens the queue of that name, empty the first time; opening it once more is a restart. Each engine has
+//! one test that calls [`all`].
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::id::TaskId;
+use futures::FutureExt as _;
+use jiff::SignedDuration;
+
+use super::*;
+
+type Shared = Arc<dyn Queue>;
+
+/// An engine whose leases end by a time-out may take this long until a restarted one hands a message out again.
+const REDELIVERY: Duration = Duration::from_secs(90);
+
+pub(crate) async fn all(make: impl AsyncFn(&str) -> Shared) {
+    the_body_comes_back_as_it_was(&make("body").await).await;
+    publishing_again_stores_one_message(&make("again").await).await;
+    another_task_under_the_same_id_is_a_conflict(&make("conflict").await).await;
+    the_oldest_goes_first_and_backends_are_apart(&make("order").await).await;
+    a_retry_waits_counts_and_keeps_its_turn(&make("retry").await).await;
+    a_release_counts_nothing(&make("release").await).await;
+    acknowledged_and_rejected_messages_are_gone(&make("gone").await).await;
+    an_abandoned_pull_gives_back(&make("abandoned").await).await;
+    nobody_gets_the_same_message_twice(&make("crowd").await).await;
+    a_restart_forgets_leases_and_nothing_else(&make).await;
+}
+
+/// Message of task `n`; `life` makes the payload.
+pub(crate) fn message(n: i64, life: &str) -> Message {
+    let task = format!("task {n} {life}");
+    let body = [b"\0\xffsealed ", task.as_bytes()].concat();
+    Message { id: id(n), digest: PayloadDigest::of(task.as_bytes()), backend: Backend::Pod, body }
+}
+
+fn id(n: i64) -> AssignmentId {
+    AssignmentId::of(TaskId::try_from(n).unwrap())
+}
+
+async fn publish(queue: &Shared, numbers: &[i64]) {
+    for &n in numbers {
+        assert_eq!(queue.publish(message(n, "a")).await, Ok(Published::New));
+    }
+}
+
+async fn pull(queue: &Shared) -> Option<i64> {
+    pull_at(queue, Timestamp::now()).await
+}
+
+async fn pull_at(queue: &Shared, now: Timestamp) -> Option<i64> {
+    queue.pull(Backend::Pod, now).await.unwrap().map(|delivery| delivery.id.task().get())
+}
+
+async fn waiting(queue: &Shared) -> Vec<Waiting> {
+    queue.list(Backend::Pod).await.unwrap()
+}
+
+async fn numbers(queue: &Shared) -> Vec<i64> {
+    waiting(queue).await.iter().map(|message| message.id.task().get()).collect()
+}
+
+/// PUB-1: bytes are bytes, up to the size of a large task.
+async fn the_body_comes_back_as_it_was(queue: &Shared) {
+    let large = Message { body: (0..300_000_u32).map(|n| n.to_le_bytes()[0]).collect(), ..message(1, "a") };
+    let empty = Message { body: Vec::new(), ..message(2, "a") };
+    for sent in [large, empty] {
+        assert_eq!(queue.publish(sent.clone()).await, Ok(Published::New));
+        let got = queue.pull(Backend::Pod, Timestamp::now()).await.unwrap().unwrap();
+        assert!(got.id == sent.id && got.digest == sent.digest && got.body == sent.body && got.attempts == 0);
+        let listed = waiting(queue).await.pop().unwrap();
+        assert!(listed.id == sent.id && listed.digest == sent.digest && listed.body == sent.body);
+    }
+}
+
+/// PUB-2: after a lost answer the same task is published once more, perhaps sealed anew.
+async fn publishing_again_stores_one_message(queue: &Shared) {
+    let first = message(1, "a");
+    let sealed_anew = Message { body: b"other bytes".to_vec(), ..first.clone() };
+    assert_eq!(queue.publish(first.clone()).await, Ok(Published::New));
+    assert_eq!(queue.publish(first.clone()).await, Ok(Published::Duplicate));
+    assert_eq!(queue.publish(sealed_anew).await, Ok(Published::Duplicate));
+    assert_eq!(pull(queue).await, Some(1));
+    assert_eq!(queue.publish(first.clone()).await, Ok(Published::Duplicate), "a leased message is still there");
+    let all = waiting(queue).await;
+    assert!(all.len() == 1 && all[0].body == first.body);
+    assert_eq!(pull(queue).await, None);
+}
+
+/// NEW-3, PRC-4: the stored task is left alone.
+async fn another_task_under_the_same_id_is_a_conflict(queue: &Shared) {
+    let (first, second) = (message(1, "a"), message(1, "b"));
+    publish(queue, &[1]).await;
+    let refused = queue.publish(second.clone()).await;
+    let conflict = QueueError::Conflict { id: first.id, stored: first.digest.clone(), offered: second.digest.clone() };
+    assert_eq!(refused, Err(conflict));
+    assert!(waiting(queue).await[0].body == first.body);
+    queue.settle(first.id, Disposition::Ack).await.unwrap();
+    assert_eq!(queue.publish(second).await, Ok(Published::New), "the id is free again");
+}
+
+/// NEW-34, ADM-4: first in, first out; what is leased is not handed out again; another backend's queue is another queue.
+async fn the_oldest_goes_first_and_backends_are_apart(queue: &Shared) {
+    publish(queue, &[30, 10, 20]).await;
+    assert_eq!(queue.publish(Message { backend: Backend::Vm, ..message(5, "a") }).await, Ok(Published::New));
+    assert_eq!(pull(queue).await, Some(30));
+    assert_eq!(pull(queue).await, Some(10));
+    assert_eq!(numbers(queue).await, [30, 10, 20]);
+    let leased: Vec<bool> = waiting(queue).await.iter().map(|message| message.leased).collect();
+    assert_eq!(leased, [true, true, false]);
+    assert_eq!(pull(queue).await, Some(20));
+    assert_eq!(pull(queue).await, None);
+    let vm = queue.pull(Backend::Vm, Timestamp::now()).await.unwrap().unwrap();
+    assert_eq!(vm.id, id(5));
+    assert!(queue.pull(Backend::Local, Timestamp::now()).await.unwrap().is_none());
+}
+
+/// NEW-46: count, last error and next try are kept; an older message that may be tried again goes before a younger one.
+async fn a_retry_waits_counts_and_keeps_its_turn(queue: &Shared) {
+    publish(queue, &[1, 2]).await;
+    let now = Timestamp::now();
+    let at = now + SignedDuration::from_secs(60);
+    assert_eq!(pull_at(queue, now).await, Some(1));
+    queue.settle(id(1), Disposition::Retry { at, error: "no room".to_owned() }).await.unwrap();
+    assert_eq!(pull_at(queue, now).await, Some(2));
+    assert_eq!(pull_at(queue, at - SignedDuration::from_millis(1)).await, None);
+    queue.settle(id(2), Disposition::Release).await.unwrap();
+    let delivery = queue.pull(Backend::Pod, at).await.unwrap().unwrap();
+    assert_eq!((delivery.id, delivery.attempts), (id(1), 1));
+    let listed = waiting(queue).await.swap_remove(0);
+    assert_eq!((listed.attempts, listed.last_error.as_deref()), (1, Some("no room")));
+    assert_eq!(listed.next_try.as_millisecond(), at.as_millisecond());
+}
+
+/// CON-4, NEW-44: given back at once, as if nothing had been.
+async fn a_release_counts_nothing(queue: &Shared) {
+    publish(queue, &[1]).await;
+    for _ in 0..3 {
+        assert_eq!(pull(queue).await, Some(1));
+        queue.settle(id(1), Disposition::Release).await.unwrap();
+    }
+    let listed = waiting(queue).await.swap_remove(0);
+    assert_eq!((listed.attempts, listed.leased, listed.last_error), (0, false, None));
+}
+
+/// PRC-9, WRK-9: settled once or several times, leased or not.
+async fn acknowledged_and_rejected_messages_are_gone(queue: &Shared) {
+    publish(queue, &[1, 2, 3]).await;
+    assert_eq!(pull(queue).await, Some(1));
+    queue.settle(id(1), Disposition::Ack).await.unwrap();
+    queue.settle(id(2), Disposition::Reject { reason: Reason::QueueTimeout }).await.unwrap();
+    assert_eq!(numbers(queue).await, [3]);
+    let late = Disposition::Retry { at: Timestamp::now(), error: "late".to_owned() };
+    for disposition in [Disposition::Ack, Disposition::Release, late] {
+        queue.settle(id(1), disposition).await.unwrap();
+    }
+    assert_eq!(numbers(queue).await, [3]);
+    assert_eq!(pull(queue).await, Some(3));
+}
+
+/// NEW-52: a caller that stops waiting (a shutdown, a deadline) leaves no lease behind.
+async fn an_abandoned_pull_gives_back(queue: &Shared) {
+    publish(queue, &[1]).await;
+    drop(queue.pull(Backend::Pod, Timestamp::now()));
+    let polled_once = queue.pull(Backend::Pod, Timestamp::now()).now_or_never();
+    if let Some(Ok(Some(delivery))) = polled_once {
+        queue.settle(delivery.id, Disposition::Release).await.unwrap();
+    }
+    assert_eq!(eventually(queue).await, Some(1));
+}
+
+/// NEW-34: two hands never hold the same message.
+async fn nobody_gets_the_same_message_twice(queue: &Shared) {
+    let all: Vec<i64> = (1..=50).collect();
+    publish(queue, &all).await;
+    let pulls = (0..60).map(|_| {
+        let queue = Arc::clone(queue);
+        tokio::spawn(async move { pull(&queue).await })
+    });
+    let got: Vec<i64> =
+        futures::future::join_all(pulls).await.into_iter().filter_map(|pulled| pulled.unwrap()).collect();
+    assert_eq!(got.len(), 50);
+    assert_eq!(got.into_iter().collect::<BTreeSet<_>>(), all.into_iter().collect());
+}
+
+/// NEW-50, NEW-52: a new process finds everything that was not settled, with its history, and nothing that was.
+async fn a_restart_forgets_leases_and_nothing_else(make: &impl AsyncFn(&str) -> Shared) {
+    let before = make("restart").await;
+    publish(&before, &[1, 2, 3]).await;
+    assert_eq!(pull(&before).await, Some(1));
+    assert_eq!(pull(&before).await, Some(2));
+    let retry = Disposition::Retry { at: Timestamp::now(), error: "broken".to_owned() };
+    before.settle(id(1), retry).await.unwrap();
+    before.settle(id(3), Disposition::Ack).await.unwrap();
+    drop(before);
+    let after = make("restart").await;
+    assert_eq!(numbers(&after).await, [1, 2]);
+    let listed = waiting(&after).await.swap_remove(0);
+    assert_eq!((listed.attempts, listed.last_error.as_deref()), (1, Some("broken")));
+    let got = [eventually(&after).await, eventually(&after).await];
+    assert_eq!(got.into_iter().flatten().collect::<BTreeSet<_>>(), [1, 2].into());
+    assert_eq!(pull(&after).await, None);
+}
+
+/// Pulls until there is a message or [`REDELIVERY`] has passed.
+async fn eventually(queue: &Shared) -> Option<i64> {
+    let deadline = tokio::time::Instant::now() + REDELIVERY;
+    loop {
+        let pulled = pull(queue).await;
+        if pulled.is_some() || tokio::time::Instant::now() > deadline {
+            return pulled;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

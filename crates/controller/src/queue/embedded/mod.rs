@@ -1,0 +1,113 @@
+//! The queue of one host: a SQLite file with a write-ahead log that is synced at every commit, written by one thread.
+//!
+//! What is acknowledged has reached the disk; a kill at any moment loses nothing that was acknowledged. Leases live in
+//! the thread's memory and are gone with the process.
+
+pub(super) mod store;
+pub(super) mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use domain::id::{AssignmentId, Backend};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+use self::store::{Store, Usage};
+use self::writer::Writer;
+use super::ledger::Ledger;
+use super::{Delivery, Disposition, Message, Published, Queue, QueueError, Waiting};
+
+/// Where the file is and how large it may grow.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The database file; made with mode 0600 when it is not there. Its folder must exist.
+    pub path: PathBuf,
+    /// Limit of the file in bytes, write-ahead log not counted (requirements §1.4: 1 GiB).
+    pub max_bytes: u64,
+}
+
+impl Settings {
+    /// The limit of requirements §1.4.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, max_bytes: 1 << 30 }
+    }
+}
+
+/// The embedded queue. Cloning gives another handle to the same thread; the file is closed when the last one is gone.
+#[derive(Clone)]
+pub struct Embedded {
+    writer: Writer,
+}
+
+impl Embedded {
+    /// Opens or makes the file.
+    ///
+    /// # Errors
+    /// [`QueueError::Unusable`] for a file of a newer version, a damaged one, or one that cannot be made;
+    /// [`QueueError::Full`], [`QueueError::Unavailable`] as in every call.
+    pub async fn open(settings: Settings) -> Result<Self, QueueError> {
+        Ok(Self { writer: Writer::start(move || Store::open(&settings)).await? })
+    }
+
+    /// The records beside the queue, in the same file.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        Ledger::new(self.writer.clone())
+    }
+
+    /// How full the file is (NEW-40: an alert at 80 %).
+    ///
+    /// # Errors
+    /// [`QueueError::Unavailable`], [`QueueError::Unusable`].
+    pub async fn usage(&self) -> Result<Usage, QueueError> {
+        self.writer.call(|store| store.usage()).await
+    }
+}
+
+impl Queue for Embedded {
+    fn publish(&self, message: Message) -> BoxFuture<'_, Result<Published, QueueError>> {
+        self.writer.call(move |store| store.publish(&message, Timestamp::now()))
+    }
+
+    fn list(&self, backend: Backend) -> BoxFuture<'_, Result<Vec<Waiting>, QueueError>> {
+        self.writer.call(move |store| store.list(backend))
+    }
+
+    fn pull(&self, backend: Backend, now: Timestamp) -> BoxFuture<'_, Result<Option<Delivery>, QueueError>> {
+        let returns = self.writer.clone();
+        let leased = self.writer.call(move |store| {
+            Ok(store.pull(backend, now)?.map(|delivery| Leased { delivery: Some(delivery), returns }))
+        });
+        async move { Ok(leased.await?.and_then(Leased::keep)) }.boxed()
+    }
+
+    fn settle(&self, id: AssignmentId, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>> {
+        self.writer.call(move |store| store.settle(id, disposition))
+    }
+}
+
+/// A delivery on its way from the thread to the caller. When the caller is gone before it arrives, the lease is given
+/// back; it would otherwise stand until the next restart.
+struct Leased {
+    delivery: Option<Delivery>,
+    returns: Writer,
+}
+
+impl Leased {
+    fn keep(mut self) -> Option<Delivery> {
+        self.delivery.take()
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        if let Some(delivery) = self.delivery.take() {
+            self.returns.send(move |store| store.release(delivery.id));
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The tables, and what each operation does to them. Synchronous; runs on the writer's thread only.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use domain::id::{AssignmentId, Backend, PayloadDigest, TaskId};
+use jiff::Timestamp;
+use rusqlite::types::Type;
+use rusqlite::{CachedStatement, Connection, ErrorCode, Params, Row, params};
+
+use super::super::{Delivery, Disposition, Message, Published, QueueError, Waiting};
+use super::Settings;
+
+/// The version of the tables below; a file of a higher one is refused.
+const SCHEMA_VERSION: i64 = 1;
+
+/// `id` is the task's number, times are microseconds since 1970, `next_try` is null until a try failed.
+const SCHEMA: &str = "
+    CREATE TABLE schema (version INTEGER NOT NULL) STRICT;
+    INSERT INTO schema (version) VALUES (1);
+    CREATE TABLE message (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id INTEGER NOT NULL UNIQUE CHECK (id > 0),
+        digest TEXT NOT NULL CHECK (length(digest) = 16),
+        backend TEXT NOT NULL CHECK (backend IN ('pod', 'vm', 'local')),
+        body BLOB NOT NULL,
+        enqueued_at INTEGER NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+        next_try INTEGER,
+        last_error TEXT
+    ) STRICT;
+    CREATE INDEX message_turn ON message (backend, seq);
+    CREATE TABLE ledger (
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        PRIMARY KEY (kind, key)
+    ) STRICT, WITHOUT ROWID;
+";
+
+/// How full the file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Messages that are not settled.
+    pub messages: u64,
+    /// Bytes in use inside the file.
+    pub used_bytes: u64,
+    /// The limit of [`Usage::used_bytes`].
+    pub max_bytes: u64,
+}
+
+/// The open database and the leases of this process.
+pub(in crate::queue) struct Store {
+    connection: Connection,
+    leased: BTreeSet<AssignmentId>,
+}
+
+impl Store {
+    pub(super) fn open(settings: &Settings) -> Result<Self, QueueError> {
+        make_private_file(&settings.path)?;
+        let connection = Connection::open(&settings.path).map_err(failure)?;
+        connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(failure)?;
+        pragma(&connection, "journal_mode", "WAL")?;
+        pragma(&connection, "synchronous", "FULL")?;
+        let mut store = Self { connection, leased: BTreeSet::new() };
+        store.prepare_schema(&settings.path)?;
+        let pages = settings.max_bytes / store.page_size()?;
+        pragma(&store.connection, "max_page_count", &pages.to_string())?;
+        Ok(store)
+    }
+
+    fn prepare_schema(&mut self, path: &Path) -> Result<(), QueueError> {
+        let transaction = self.connection.transaction().map_err(failure)?;
+        let exists: bool = transaction
+            .query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'schema')", [], |row| row.get(0))
+            .map_err(failure)?;
+        if !exists {
+            transaction.execute_batch(SCHEMA).map_err(failure)?;
+            return transaction.commit().map_err(failure);
+        }
+        let found: i64 = transaction.query_row("SELECT version FROM schema", [], |row| row.get(0)).map_err(failure)?;
+        if found == SCHEMA_VERSION {
+            return Ok(());
+        }
+        Err(QueueError::Unusable {
+            cause: format!(
+                "{} has schema version {found}, this program knows versions up to {SCHEMA_VERSION}",
+                path.display()
+            ),
+            remedy: "start the version of the program that wrote it (or a later one) and let it drain the queue"
+                .to_owned(),
+        })
+    }
+
+    pub(super) fn publish(&mut self, message: &Message, now: Timestamp) -> Result<Published, QueueError> {
+        const INSERT: &str = "INSERT INTO message (id, digest, backend, body, enqueued_at) VALUES (?1, ?2, ?3, ?4, ?5)
+                              ON CONFLICT (id) DO NOTHING";
+        let id = number(message.id);
+        let row = params![id, message.digest.as_str(), message.backend.as_str(), message.body, micros(now)];
+        if self.execute(INSERT, row)? == 1 {
+            return Ok(Published::New);
+        }
+        let stored = self
+            .prepare("SELECT digest FROM message WHERE id = ?1")?
+            .query_row(params![id], |row| digest(row, 0))
+            .map_err(failure)?;
+        if stored == message.digest {
+            return Ok(Published::Duplicate);
+        }
+        Err(QueueError::Conflict { id: message.id, stored, offered: message.digest.clone() })
+    }
+
+    pub(super) fn list(&mut self, backend: Backend) -> Result<Vec<Waiting>, QueueError> {
+        const SQL: &str = "SELECT id, digest, attempts, coalesce(next_try, enqueued_at), last_error, enqueued_at, body
+                           FROM message WHERE backend = ?1 ORDER BY seq";
+        let mut statement = self.prepare(SQL)?;
+        let rows = statement.query_map(params![backend.as_str()], |row| {
+            let id = assignment(row, 0)?;
+            Ok(Waiting {
+                id,
+                digest: digest(row, 1)?,
+                attempts: row.get(2)?,
+                next_try: timestamp(row, 3)?,
+                last_error: row.get(4)?,
+                enqueued_at: timestamp(row, 5)?,
+                leased: self.leased.contains(&id),
+                body: row.get(6)?,
+            })
+        });
+        rows.map_err(failure)?.collect::<Result<_, _>>().map_err(failure)
+    }
+
+    pub(super) fn pull(&mut self, backend: Backend, now: Timestamp) -> Result<Option<Delivery>, QueueError> {
+        const SQL: &str = "SELECT id, digest, attempts, body FROM message
+                           WHERE backend = ?1 AND (next_try IS NULL OR next_try <= ?2) ORDER BY seq";
+        let free = {
+            let mut statement = self.prepare(SQL)?;
+            let mut rows = statement.query(params![backend.as_str(), micros(now)]).map_err(failure)?;
+            loop {
+                let Some(row) = rows.next().map_err(failure)? else { break None };
+                let id = assignment(row, 0).map_err(failure)?;
+                if !self.leased.contains(&id) {
+                    break Some(delivery(id, row).map_err(failure)?);
+                }
+            }
+        };
+        if let Some(delivery) = &free {
+            self.leased.insert(delivery.id);
+        }
+        Ok(free)
+    }
+
+    pub(super) fn settle(&mut self, id: AssignmentId, disposition: Disposition) -> Result<(), QueueError> {
+        const REMOVE: &str = "DELETE FROM message WHERE id = ?1";
+        const RETRY: &str = "UPDATE message SET attempts = attempts + 1, next_try = ?2, last_error = ?3 WHERE id = ?1";
+        match disposition {
+            Disposition::Ack => self.execute(REMOVE, params![number(id)])?,
+            Disposition::Reject { reason } => {
+                tracing::info!(assignment = %id, %reason, "message rejected");
+                self.execute(REMOVE, params![number(id)])?
+            }
+            Disposition::Retry { at, error } => self.execute(RETRY, params![number(id), micros(at), error])?,
+            Disposition::Release => 0,
+        };
+        // Only now: a message whose change failed stays leased, so that nobody else works on it before the repeat.
+        self.release(id);
+        Ok(())
+    }
+
+    pub(super) fn release(&mut self, id: AssignmentId) {
+        self.leased.remove(&id);
+    }
+
+    pub(super) fn usage(&mut self) -> Result<Usage, QueueError> {
+        let page = self.page_size()?;
+        let pages = self.count("SELECT page_count FROM pragma_page_count()")?;
+        let free = self.count("SELECT freelist_count FROM pragma_freelist_count()")?;
+        let limit = self.count("SELECT max_page_count FROM pragma_max_page_count()")?;
+        let messages = self.count("SELECT count(*) FROM message")?;
+        Ok(Usage { messages, used_bytes: pages.saturating_sub(free) * page, max_bytes: limit * page })
+    }
+
+    fn page_size(&self) -> Result<u64, QueueError> {
+        self.count("SELECT page_size FROM pragma_page_size()")
+    }
+
+    fn count(&self, sql: &str) -> Result<u64, QueueError> {
+        let n: i64 = self.prepare(sql)?.query_row([], |row| row.get(0)).map_err(failure)?;
+        Ok(n.unsigned_abs())
+    }
+
+    pub(in crate::queue) fn prepare(&self, sql: &str) -> Result<CachedStatement<'_>, QueueError> {
+        self.connection.prepare_cached(sql).map_err(failure)
+    }
+
+    /// One statement, one durable commit; returns how many rows it touched.
+    pub(in crate::queue) fn execute(&self, sql: &str, parameters: impl Params) -> Result<usize, QueueError> {
+        self.prepare(sql)?.execute(parameters).map_err(failure)
+    }
+}
+
+fn delivery(id: AssignmentId, row: &Row<'_>) -> rusqlite::Result<Delivery> {
+    Ok(Delivery { id, digest: digest(row, 1)?, attempts: row.get(2)?, body: row.get(3)? })
+}
+
+/// SQLite gives its log and index files the mode of the database, so this one decides for all three.
+fn make_private_file(path: &Path) -> Result<(), QueueError> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    opened.map(drop).map_err(|error| QueueError::Unusable {
+        cause: format!("{}: {error}", path.display()),
+        remedy: "make the state folder exist and writable for this user".to_owned(),
+    })
+}
+
+fn pragma(connection: &Connection, name: &str, value: &str) -> Result<(), QueueError> {
+    connection.pragma_update(None, name, value).map_err(failure)
+}
+
+fn number(id: AssignmentId) -> i64 {
+    id.task().get()
+}
+
+fn assignment(row: &Row<'_>, column: usize) -> rusqlite::Result<AssignmentId> {
+    let task = TaskId::try_from(row.get::<_, i64>(column)?).map_err(|error| unreadable(column, error))?;
+    Ok(AssignmentId::of(task))
+}
+
+fn digest(row: &Row<'_>, column: usize) -> rusqlite::Result<PayloadDigest> {
+    PayloadDigest::try_from(row.get::<_, String>(column)?).map_err(|error| unreadable(column, error))
+}
+
+/// How a time is stored: whole microseconds since 1970.
+pub(in crate::queue) fn micros(time: Timestamp) -> i64 {
+    time.as_microsecond()
+}
+
+pub(in crate::queue) fn timestamp(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
+    Timestamp::from_microsecond(row.get(column)?).map_err(|error| unreadable(column, error))
+}
+
+fn unreadable(column: usize, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Null, Box::new(error))
+}
+
+/// What an error of SQLite means for the caller.
+pub(in crate::queue) fn failure(error: rusqlite::Error) -> QueueError {
+    let cause = error.to_string();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => QueueError::Full {
+            cause: format!("no room left on the disk of the state folder, or its size limit is reached ({cause})"),
+            remedy: "free space there, or let waiting jobs run; what is stored is safe".to_owned(),
+        },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) | None => QueueError::Unusable {
+            cause: format!("its file is damaged or not ours ({cause})"),
+            remedy: "restore it, or move queue.db, queue.db-wal and queue.db-shm away together: what waited is then \
+                     lost to us and Gitea ends those tasks by itself"
+                .to_owned(),
+        },
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => QueueError::Unusable {
+            cause,
+            remedy: "make queue.db, its companions and their folder writable for this user".to_owned(),
+        },
+        Some(_) => QueueError::Unavailable { cause },
+    }
+}
