@@ -5,6 +5,7 @@ pub mod config;
 pub mod files;
 pub mod holder;
 pub mod identity;
+pub mod lease;
 pub mod ops;
 pub mod queue;
 pub mod telemetry;

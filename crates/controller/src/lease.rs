@@ -1,0 +1,220 @@
+//! Leadership: at most one process fetches, launches and reaps for one registration (NEW-59, NEW-60).
+//!
+//! Invariant: whoever holds [`Held`] is the only one; when [`Held::lost`] returns it no longer is and must stop at
+//! once. Dropping [`Held`] gives the leadership up. On one host the proof is a lock on a file, which the kernel frees
+//! when the process ends, however it ends.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use jiff::Timestamp;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+/// A way to become the only one.
+pub trait Leadership: Send + Sync + 'static {
+    /// Waits until this process leads; a file lock does not wait, since its holder is not expected to go.
+    ///
+    /// # Errors
+    /// [`LeaseError`], whose text says what to do.
+    fn acquire(&self) -> BoxFuture<'_, Result<Held, LeaseError>>;
+}
+
+/// The proof of leadership, for as long as it lives.
+pub struct Held {
+    lost: Shared<BoxFuture<'static, ()>>,
+    _release: Box<dyn Send + Sync>,
+}
+
+impl Held {
+    /// A leadership that ends when `lost` is ready, and that dropping `release` gives up.
+    pub fn new(lost: BoxFuture<'static, ()>, release: impl Send + Sync + 'static) -> Self {
+        Self { lost: lost.shared(), _release: Box::new(release) }
+    }
+
+    /// Ready when the leadership is gone without our doing. May be asked for by any number of parts.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.lost.clone()
+    }
+}
+
+/// Why there is no leadership.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// Another process has it.
+    #[error(
+        "{path}: this state folder is in use by {holder}; two controllers must not share one registration. \
+         Stop that one first, or give this one its own folder with --state"
+    )]
+    Taken {
+        /// The lock file.
+        path: PathBuf,
+        /// Who wrote itself into the file: process id and start, as far as they can be read.
+        holder: String,
+    },
+    /// The lock file cannot be used.
+    #[error("{path}: {cause}; the state folder must exist on a local disk and be writable for this user")]
+    Unusable {
+        /// The lock file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+}
+
+/// The lock of one host: `<state>/lock`.
+#[derive(Debug, Clone)]
+pub struct FileLock {
+    path: PathBuf,
+}
+
+impl FileLock {
+    /// The lock file of a state folder.
+    #[must_use]
+    pub fn in_folder(state: &Path) -> Self {
+        Self { path: state.join("lock") }
+    }
+
+    fn lock(&self) -> Result<File, LeaseError> {
+        let unusable = |cause| LeaseError::Unusable { path: self.path.clone(), cause };
+        loop {
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            let mut file = options.open(&self.path).map_err(unusable)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(LeaseError::Taken { path: self.path.clone(), holder: Holder::read(&mut file) });
+                }
+                Err(errno) => return Err(unusable(errno.into())),
+            }
+            if still_at(&file, &self.path) {
+                Holder::of_this_process().write(&mut file).map_err(unusable)?;
+                return Ok(file);
+            }
+            // The file was replaced between opening and locking; what we locked is nobody's lock any more.
+        }
+    }
+}
+
+impl Leadership for FileLock {
+    fn acquire(&self) -> BoxFuture<'_, Result<Held, LeaseError>> {
+        // A lock that is held stays held until its file is closed, so there is no way to lose it.
+        let acquired = self.lock().map(|file| Held::new(futures::future::pending().boxed(), file));
+        futures::future::ready(acquired).boxed()
+    }
+}
+
+fn still_at(file: &File, path: &Path) -> bool {
+    let (Ok(ours), Ok(there)) = (file.metadata(), std::fs::metadata(path)) else { return false };
+    (ours.dev(), ours.ino()) == (there.dev(), there.ino())
+}
+
+/// What the holder writes into the file, only for the message that a second process prints.
+#[derive(Serialize, Deserialize)]
+struct Holder {
+    pid: u32,
+    since: String,
+}
+
+impl Holder {
+    fn of_this_process() -> Self {
+        Self { pid: std::process::id(), since: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string() }
+    }
+
+    fn write(&self, file: &mut File) -> std::io::Result<()> {
+        file.set_len(0)?;
+        file.rewind()?;
+        serde_json::to_writer(&*file, self)?;
+        file.write_all(b"\n")
+    }
+
+    fn read(file: &mut File) -> String {
+        let mut text = String::new();
+        let read = file.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str::<Self>(&text).ok());
+        match read {
+            Some(Self { pid, since }) => format!("process {pid}, started {since}"),
+            None => "another process".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// NEW-59: the second one is told who holds the folder and what to do; the end of the first frees it.
+    #[tokio::test]
+    async fn a_second_holder_is_refused_until_the_first_lets_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = FileLock::in_folder(dir.path()).acquire().await.unwrap();
+        let refusal = FileLock::in_folder(dir.path()).acquire().await.err().unwrap().to_string();
+        let pid = std::process::id();
+        assert!(refusal.contains(&format!("process {pid}, started 2")) && refusal.contains("--state"), "{refusal}");
+        assert!(first.lost().now_or_never().is_none());
+        drop(first);
+        FileLock::in_folder(dir.path()).acquire().await.unwrap();
+    }
+
+    /// NEW-59: a holder that was killed holds nothing, and no child of it does either.
+    #[tokio::test]
+    async fn a_killed_holder_holds_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["lease::tests::holder_that_is_killed", "--exact", "--ignored", "--nocapture"])
+            .env("LEASE_TEST_DIR", dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let survivor = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("holds ")?.parse().ok());
+        let refusal = FileLock::in_folder(dir.path()).acquire().await.err().unwrap().to_string();
+        assert!(refusal.contains(&format!("process {}", child.id())), "{refusal}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        FileLock::in_folder(dir.path()).acquire().await.unwrap();
+        let survivor = rustix::process::Pid::from_raw(survivor.unwrap()).unwrap();
+        rustix::process::kill_process(survivor, rustix::process::Signal::KILL).unwrap();
+    }
+
+    /// Not a test of its own: the child of [`a_killed_holder_holds_nothing`].
+    #[tokio::test]
+    #[ignore = "started by another test"]
+    async fn holder_that_is_killed() {
+        let Some(dir) = std::env::var_os("LEASE_TEST_DIR") else { return };
+        let _held = FileLock::in_folder(Path::new(&dir)).acquire().await.unwrap();
+        let mut survivor = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
+        writeln!(std::io::stdout(), "holds {}", survivor.id()).unwrap();
+        survivor.wait().unwrap();
+    }
+
+    /// A lock file that was taken away and made anew is not the lock.
+    #[tokio::test]
+    async fn the_lock_is_the_file_at_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let file = File::create(&path).unwrap();
+        assert!(still_at(&file, &path));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!still_at(&file, &path));
+        let _other = File::create(&path).unwrap();
+        assert!(!still_at(&file, &path));
+    }
+
+    /// The message names the folder's problem.
+    #[tokio::test]
+    async fn a_missing_folder_is_said() {
+        let refusal = FileLock::in_folder(Path::new("/nowhere/at/all")).acquire().await.err().unwrap().to_string();
+        assert!(refusal.contains("/nowhere/at/all/lock: No such file"), "{refusal}");
+    }
+}
