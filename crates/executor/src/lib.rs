@@ -9,7 +9,10 @@ mod answer;
 mod backoff;
 mod exit;
 mod limits;
+mod runner;
 mod spool;
 mod supervise;
+mod token;
 
 pub use limits::{Graces, Limits, Patience};
+pub use runner::launch::Starter;

@@ -1,0 +1,99 @@
+//! Starting the runner so that it dies with the executor.
+//!
+//! The kernel sends a chosen signal to a process whose parent died, but only if that process itself asked for it. The
+//! official runner does not, and asking for it between fork and exec needs unsafe code. So the executor starts its own
+//! program once more; that second life asks, and becomes the runner by exec, which keeps the wish. Best effort: the
+//! processes that the runner starts are not covered; a container's or a namespace's end covers them.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+/// Tells the second life whose child it must be, and what to become. Removed before the runner starts.
+const PARENT: &str = "GDR_RUNNER_PARENT";
+const BINARY: &str = "GDR_RUNNER_PROGRAM";
+const CONFIG: &str = "GDR_RUNNER_CONFIG_FILE";
+
+/// How the runner is started.
+#[derive(Debug, Clone)]
+pub enum Starter {
+    /// Through a second life of this program, called with these arguments; it must call [`crate::run`] again.
+    Reborn {
+        /// This program.
+        program: PathBuf,
+        /// Arguments that lead it to [`crate::run`].
+        arguments: Vec<OsString>,
+    },
+    /// Directly: the runner may outlive a killed executor. For tests, whose program is not ours.
+    Direct,
+}
+
+impl Starter {
+    /// This program with the arguments it was called with; direct where it cannot be found.
+    #[must_use]
+    pub fn this_program() -> Self {
+        match std::env::current_exe() {
+            Ok(program) => Self::Reborn { program, arguments: std::env::args_os().skip(1).collect() },
+            Err(_) => Self::Direct,
+        }
+    }
+
+    /// The command that becomes `<binary> daemon --once --config <config>` with exactly this environment, as the leader
+    /// of a process group of its own.
+    pub(crate) fn command(
+        &self,
+        binary: &Path,
+        config: &Path,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Command {
+        let mut command = match self {
+            Self::Direct => {
+                let mut command = Command::new(binary);
+                command.args(runner_arguments(config));
+                command
+            }
+            Self::Reborn { program, arguments } => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                command
+            }
+        };
+        command.env_clear().envs(environment).process_group(0).stdin(std::process::Stdio::null());
+        if matches!(self, Self::Reborn { .. }) {
+            let parent = getpid().as_raw_nonzero().to_string();
+            command.env(PARENT, parent).env(BINARY, binary).env(CONFIG, config);
+        }
+        command
+    }
+}
+
+/// In the second life: becomes the runner, or says why not. None in the first life.
+pub(crate) fn become_runner() -> Option<ExitCode> {
+    let parent = std::env::var(PARENT).ok()?;
+    let (binary, config) = (std::env::var_os(BINARY)?, std::env::var_os(CONFIG)?);
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        tracing::warn!(%error, "the runner may outlive a killed executor");
+    }
+    // The parent may have died before the wish was made.
+    if getppid().map(|pid| pid.as_raw_nonzero().to_string()) != Some(parent) {
+        return Some(ExitCode::from(NOT_STARTED));
+    }
+    let error = Command::new(&binary)
+        .args(runner_arguments(Path::new(&config)))
+        .env_remove(PARENT)
+        .env_remove(BINARY)
+        .env_remove(CONFIG)
+        .exec();
+    tracing::error!(%error, binary = %binary.to_string_lossy(), "the runner cannot be started");
+    Some(ExitCode::from(NOT_STARTED))
+}
+
+/// Exit code of a second life that could not become the runner; the shell uses 127 for the same.
+pub(crate) const NOT_STARTED: u8 = 127;
+
+fn runner_arguments(config: &Path) -> [OsString; 4] {
+    ["daemon".into(), "--once".into(), "--config".into(), config.into()]
+}
