@@ -7,12 +7,30 @@
 
 mod answer;
 mod backoff;
+mod deliver;
 mod exit;
+mod facade;
 mod limits;
+mod link;
+mod proxy;
 mod runner;
+mod session;
+mod settings;
+mod signals;
 mod spool;
 mod supervise;
+mod termination;
 mod token;
 
 pub use limits::{Graces, Limits, Patience};
+pub use link::{BoxStream, Link, Stream};
 pub use runner::launch::Starter;
+pub use settings::Settings;
+pub use signals::Signals;
+
+/// Runs one assignment over a given link until its end and returns the exit code of requirements §1.5.
+///
+/// The part of [`run`] below identity and process: what tests drive with a facade of their own.
+pub async fn run_over(settings: &Settings, link: Link, mut signals: Signals) -> u8 {
+    session::run(settings, link, &mut signals).await.exit.code()
+}

@@ -1,0 +1,37 @@
+//! What one executor works with, parsed and checked.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use zeroize::Zeroizing;
+
+use crate::limits::Limits;
+use crate::runner::launch::Starter;
+
+/// The settings of one executor.
+pub struct Settings {
+    /// The assignment's id: the runner's name and uuid.
+    pub assignment: String,
+    /// The capability. No `Debug` here for its sake.
+    pub capability: Zeroizing<String>,
+    /// `host:port` of the facade.
+    pub authority: String,
+    /// The job's SPIFFE ID, told to its steps.
+    pub spiffe_id: String,
+    /// `unix:///…` of the Workload API, told to the job's steps.
+    pub workload_socket: String,
+    /// `pod`, `vm` or `local`, told to the job's steps.
+    pub backend: String,
+    /// Labels of the job, without schema.
+    pub labels: Vec<String>,
+    /// When the job's run time ends.
+    pub deadline: Timestamp,
+    /// The official runner.
+    pub runner_binary: PathBuf,
+    /// Base configuration that ours is laid over.
+    pub runner_config: Option<PathBuf>,
+    /// How the runner is started.
+    pub starter: Starter,
+    /// Time limits.
+    pub limits: Limits,
+}
