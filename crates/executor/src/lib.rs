@@ -28,6 +28,12 @@ pub use runner::launch::Starter;
 pub use settings::Settings;
 pub use signals::Signals;
 
+/// The whole executor.
+#[must_use]
+pub fn run() -> std::process::ExitCode {
+    runner::launch::become_runner().unwrap_or(std::process::ExitCode::from(2))
+}
+
 /// Runs one assignment over a given link until its end and returns the exit code of requirements §1.5.
 ///
 /// The part of [`run`] below identity and process: what tests drive with a facade of their own.

@@ -4,7 +4,6 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::Uri;
@@ -12,9 +11,6 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-
-/// How long a connection may take to be made, handshake included.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A byte stream to the facade.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -32,7 +28,7 @@ type Dial = dyn Fn() -> BoxFuture<'static, io::Result<BoxStream>> + Send + Sync;
 pub struct Link(Arc<Dial>);
 
 impl Link {
-    /// A link that calls `dial` for every new connection, at most 5 s long.
+    /// A link that calls `dial` for every new connection; it must come to an end by itself.
     pub fn new(dial: impl Fn() -> BoxFuture<'static, io::Result<BoxStream>> + Send + Sync + 'static) -> Self {
         Self(Arc::new(dial))
     }
@@ -49,12 +45,7 @@ impl tower_service::Service<Uri> for Link {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let dial = (self.0)();
-        Box::pin(async move {
-            let stream = tokio::time::timeout(CONNECT_LIMIT, dial)
-                .await
-                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no connection to the facade in 5 s"))??;
-            Ok(FacadeConnection(TokioIo::new(stream)))
-        })
+        Box::pin(async move { Ok(FacadeConnection(TokioIo::new(dial.await?))) })
     }
 }
 

@@ -1,3 +1,5 @@
 //! The small program of the executor image.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    executor::run()
+}

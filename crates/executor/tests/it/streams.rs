@@ -1,0 +1,52 @@
+//! What a job asks of Gitea through the loopback address.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Response;
+
+use crate::double::{Act, CAPABILITY, Facade, Seen};
+use crate::world::{Run, limits, steps};
+
+fn stream_answer(path: &str) -> Response<Full<Bytes>> {
+    let (kind, body) = match path {
+        "/lab/once.git/info/refs" => ("text/plain", "refs of https://git.example.org/x"),
+        _ => ("application/json", r#"{"signedUploadUrl":"https://git.example.org/twirp/up?sig=1"}"#),
+    };
+    let response =
+        Response::builder().header("content-type", kind).header("x-gdr-gitea-base", "https://git.example.org");
+    response.body(Full::new(Bytes::from(body))).unwrap()
+}
+
+/// NEW-110, NEW-117, F84: a step's calls carry the executor's credentials and not its own; artifact URLs come back
+/// through the proxy; nothing else is edited; the executor's own routes are closed.
+#[tokio::test]
+async fn a_step_talks_to_gitea() {
+    let script = "\
+curl -sS -H 'x-runner-token: forged' -H 'x-runner-uuid: forged' -H 'authorization: Basic job' $GITHUB_SERVER_URL/lab/once.git/info/refs; echo
+curl -sS -X POST -d '{}' $GITHUB_SERVER_URL/twirp/github.actions.results.api.v1.ArtifactService/CreateArtifact | sed \"s#$GITHUB_SERVER_URL#OWN#\"; echo
+curl -sS -o /dev/null -w 'report %{http_code}\\n' -X POST -d '{\"event\":\"hello\"}' $GITHUB_SERVER_URL/executor/v1/report
+curl -sS -o /dev/null -w 'fetch %{http_code}\\n' -X POST -H 'content-type: application/proto' $GITHUB_SERVER_URL/api/actions/runner.v1.RunnerService/FetchTask
+curl -sS -o /dev/null -w 'spelled %{http_code}\\n' --path-as-is -X POST $GITHUB_SERVER_URL/api/./actions/runner.v1.RunnerService/FetchTask";
+    let facade = Facade::with_streams(steps(&[script]), |_| Act::Serve, stream_answer).await;
+    assert_eq!(Run::start(&facade, limits()).code().await, 0);
+    let log = facade.log();
+    for row in [
+        "refs of https://git.example.org/x",
+        r#"{"signedUploadUrl":"OWN/twirp/up?sig=1"}"#,
+        "report 403",
+        "fetch 401",
+        "spelled 403",
+    ] {
+        assert!(log.iter().any(|have| have == row), "{row} is not in {log:#?}");
+    }
+    let seen = facade.seen();
+    let streams = seen
+        .iter()
+        .filter_map(|seen| if let Seen::Stream { path, headers } = seen { Some((path, headers)) } else { None });
+    let streams: Vec<_> = streams.collect();
+    assert_eq!(streams.len(), 2, "{streams:?}");
+    let (_, headers) = streams.first().unwrap();
+    assert_eq!(headers.get("authorization").unwrap(), "Basic job");
+    assert_eq!(headers.get("x-runner-token").unwrap(), CAPABILITY);
+    assert_eq!(headers.get("host").unwrap(), "facade.invalid");
+}
