@@ -10,6 +10,7 @@ mod backoff;
 mod deliver;
 mod exit;
 mod facade;
+pub mod identity;
 mod limits;
 mod link;
 mod proxy;
@@ -18,7 +19,9 @@ mod session;
 mod settings;
 mod signals;
 mod spool;
+mod start;
 mod supervise;
+mod telemetry;
 mod termination;
 mod token;
 
@@ -27,12 +30,7 @@ pub use link::{BoxStream, Link, Stream};
 pub use runner::launch::Starter;
 pub use settings::Settings;
 pub use signals::Signals;
-
-/// The whole executor.
-#[must_use]
-pub fn run() -> std::process::ExitCode {
-    runner::launch::become_runner().unwrap_or(std::process::ExitCode::from(2))
-}
+pub use start::run;
 
 /// Runs one assignment over a given link until its end and returns the exit code of requirements §1.5.
 ///

@@ -42,7 +42,8 @@ pub(crate) struct End {
 }
 
 impl End {
-    fn early(exit: Exit, detail: impl Into<String>) -> Self {
+    /// The runner was never started, or nothing is known of it.
+    pub(crate) fn early(exit: Exit, detail: impl Into<String>) -> Self {
         Self { exit, detail: detail.into(), interrupted: false }
     }
 }
