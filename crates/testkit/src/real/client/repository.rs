@@ -1,0 +1,70 @@
+//! Organisations, repositories, pushes.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Client;
+use crate::real::Error;
+
+#[derive(Deserialize)]
+struct Committed {
+    commit: Commit,
+}
+
+#[derive(Deserialize)]
+struct Commit {
+    sha: String,
+}
+
+impl Client {
+    /// Makes a private repository `owner/name` with a first commit on `main`, and the organisation if it is new.
+    ///
+    /// # Errors
+    /// The name is not `owner/name`, is taken, or the server refused.
+    pub async fn create_repository(&self, full_name: &str) -> Result<(), Error> {
+        let (owner, name) = full_name
+            .split_once('/')
+            .ok_or_else(|| Error::system("create a repository")(format!("{full_name:?} is not owner/name")))?;
+        let body = json!({"name": name, "auto_init": true, "default_branch": "main", "private": true});
+        if owner == self.access.admin {
+            return self.post::<Value>("/user/repos", &body).await.map(drop);
+        }
+        match self.post::<Value>("/orgs", &json!({ "username": owner })).await {
+            // 422: the organisation exists.
+            Ok(_) | Err(Error::Status { status: 422, .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.post::<Value>(&format!("/orgs/{owner}/repos"), &body).await.map(drop)
+    }
+
+    /// Commits files to `main` in one push, whether they exist or not; returns the commit's id. One push event.
+    ///
+    /// # Errors
+    /// The server refused, for example because nothing changed.
+    pub async fn push_files(&self, repository: &str, files: &[(&str, &str)]) -> Result<String, Error> {
+        let files: Vec<Value> = files
+            .iter()
+            .map(|(path, text)| json!({"operation": "upload", "path": path, "content": STANDARD.encode(text)}))
+            .collect();
+        let body = json!({"branch": "main", "message": "push files", "files": files});
+        let answer: Committed = self.post(&format!("/repos/{repository}/contents"), &body).await?;
+        Ok(answer.commit.sha)
+    }
+
+    /// Commits one file to `main`; returns the commit's id.
+    ///
+    /// # Errors
+    /// As for [`Client::push_files`].
+    pub async fn put_file(&self, repository: &str, path: &str, text: &str) -> Result<String, Error> {
+        self.push_files(repository, &[(path, text)]).await
+    }
+
+    /// The clone URL with the administrator's token inside.
+    #[must_use]
+    pub fn git_url(&self, repository: &str) -> String {
+        let address = self.access.url.replacen("http://", "", 1);
+        format!("http://{}:{}@{address}/{repository}.git", self.access.admin, self.access.token)
+    }
+}

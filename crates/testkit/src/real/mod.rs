@@ -1,0 +1,28 @@
+//! Real far sides as child processes: a Gitea server of the release we support, the client that looks at it the way a
+//! person or a test does, and our own program beside it.
+//!
+//! Invariant: nothing started here outlives the process that started it, not even when that process is killed (see
+//! [`leash`]), unless it is let go on purpose with `keep`. Every wait has a deadline and says what it last saw.
+
+mod cache;
+mod client;
+mod database;
+mod error;
+mod gate;
+mod http;
+mod ini;
+mod leash;
+mod poll;
+mod processes;
+mod server;
+mod standalone;
+
+pub use cache::{Cache, FOLDER_VARIABLE, Program};
+pub use client::{Client, Job, JobPage, Part, Run, Runner};
+pub use database::{JobTimes, Status, StepRow, TaskRow};
+pub use error::Error;
+pub use gate::Gate;
+pub use poll::{Seen, eventually};
+pub use processes::{Process, Signal};
+pub use server::{Access, GiteaServer};
+pub use standalone::{Settings, Standalone};

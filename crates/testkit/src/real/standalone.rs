@@ -1,0 +1,236 @@
+//! Our own program in one-host mode beside a real server: started, killed, ended, started again on the same state, with
+//! everything it wrote collected in one file.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use super::cache::{Cache, Program};
+use super::client::Client;
+use super::error::tail;
+use super::leash::Leash;
+use super::poll::{Seen, eventually};
+use super::processes::{Process, Signal, of_folder, send};
+use super::{Error, Runner};
+
+/// How it is started.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The built `gitea-dynamic-runner`.
+    pub program: PathBuf,
+    /// Executors at once.
+    pub capacity: u32,
+    /// Values for `--label`; none leaves the program's own.
+    pub labels: Vec<String>,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+    /// Environment on top of ours.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// A running (or ended) program with its state. Dropping it kills the program and all it started; the folder stays.
+pub struct Standalone {
+    settings: Settings,
+    dir: PathBuf,
+    url: String,
+    runner: PathBuf,
+    running: Option<(Child, Leash)>,
+}
+
+impl Standalone {
+    /// Writes a registration token and starts `standalone` with its state in `dir/state`. `dir` is made; it must stand
+    /// where other users may look, and not in `/tmp`, which local jobs see as their own.
+    ///
+    /// # Errors
+    /// The official runner is not installed, or the program cannot be started.
+    pub async fn start(settings: Settings, gitea: &Client, dir: &Path) -> Result<Self, Error> {
+        let bin = dir.join("bin");
+        std::fs::create_dir_all(&bin).map_err(Error::system(format!("make {}", bin.display())))?;
+        let dir = dir.canonicalize().map_err(Error::system(format!("resolve {}", dir.display())))?;
+        write_secret(&dir.join("registration-token"), &gitea.registration_token().await?)?;
+        // The cache folder is often below a home that only its owner may enter; jobs run as somebody else.
+        let runner = bin.join(Program::Runner.file_name());
+        let installed = Cache::locate()?.program(Program::Runner)?;
+        std::fs::copy(&installed, &runner).map_err(Error::system(format!("copy {}", installed.display())))?;
+        let url = gitea.access().url.clone();
+        let mut standalone = Self { settings, dir, url, runner, running: None };
+        standalone.restart()?;
+        Ok(standalone)
+    }
+
+    /// Starts the program on its old state; does nothing while it runs.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn restart(&mut self) -> Result<(), Error> {
+        if self.running.is_none() {
+            let child = self.spawn()?;
+            let leash = Leash::tie(child.id(), Some(&self.state()), None)?;
+            self.running = Some((child, leash));
+        }
+        Ok(())
+    }
+
+    /// Waits until Gitea sees a runner online that declares `label`.
+    ///
+    /// # Errors
+    /// The program ended, or it did not happen within `limit`.
+    pub async fn online(&mut self, gitea: &Client, label: &str, limit: Duration) -> Result<Runner, Error> {
+        eventually(&format!("a runner with label {label} is online"), limit, async || {
+            self.still_runs()?;
+            let runners = gitea.runners().await?;
+            let ours = runners.iter().find(|runner| runner.is_online() && runner.labels().any(|have| have == label));
+            Ok(match ours {
+                Some(runner) => Seen::Done(runner.clone()),
+                None => Seen::NotYet(format!("{} runners; log:\n{}", runners.len(), tail(&self.log(), 2000))),
+            })
+        })
+        .await
+    }
+
+    /// `kill -9`, and waits for the end. What it started lives on.
+    pub fn kill9(&mut self) {
+        if let Some((mut child, mut leash)) = self.running.take() {
+            leash.untie();
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// SIGTERM, and waits for the end in order.
+    ///
+    /// # Errors
+    /// It has not ended within `limit`; it is killed then.
+    pub async fn sigterm(&mut self, limit: Duration) -> Result<ExitStatus, Error> {
+        self.end(Signal::Terminate, limit).await
+    }
+
+    /// As [`Standalone::sigterm`] with the signal of Ctrl-C.
+    ///
+    /// # Errors
+    /// It has not ended within `limit`; it is killed then.
+    pub async fn sigint(&mut self, limit: Duration) -> Result<ExitStatus, Error> {
+        self.end(Signal::Interrupt, limit).await
+    }
+
+    /// The end of a program that ends by itself, for example over bad input.
+    ///
+    /// # Errors
+    /// It has not ended within `limit`.
+    pub async fn ended(&mut self, limit: Duration) -> Result<ExitStatus, Error> {
+        let status = eventually("the program ends", limit, async || match &mut self.running {
+            Some((child, _)) => match child.try_wait().map_err(Error::system("wait for the program"))? {
+                Some(status) => Ok(Seen::Done(status)),
+                None => Ok(Seen::NotYet("it runs".to_owned())),
+            },
+            None => Err(Error::system("wait for the program")("it was not running")),
+        });
+        let status = status.await?;
+        self.running = None;
+        Ok(status)
+    }
+
+    /// Everything the program wrote, over all its starts.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read(self.dir.join("controller.log"))
+            .map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The state folder.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        self.dir.join("state")
+    }
+
+    /// The program's own process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(|(child, _)| child.id())
+    }
+
+    /// The processes of this state folder besides the program itself: supervisors, executors, runners, steps.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        let own = self.pid();
+        of_folder(&self.state()).into_iter().filter(|process| Some(process.pid) != own).collect()
+    }
+
+    /// Kills the program and everything it started.
+    pub fn kill_all(&mut self) {
+        self.kill9();
+        // A process may have started another between our look and the kill; nobody starts one after that.
+        for _ in 0..10 {
+            let left = self.processes();
+            if left.is_empty() {
+                break;
+            }
+            left.iter().for_each(|process| process.signal(Signal::Kill));
+        }
+    }
+
+    /// Lets it live on after this process; returns its process id.
+    #[must_use]
+    pub fn keep(mut self) -> Option<u32> {
+        let (child, mut leash) = self.running.take()?;
+        leash.untie();
+        let pid = child.id();
+        std::mem::forget(self);
+        Some(pid)
+    }
+
+    fn spawn(&self) -> Result<Child, Error> {
+        let path = self.dir.join("controller.log");
+        let log = OpenOptions::new().create(true).append(true).open(&path);
+        let log = log.map_err(Error::system(format!("open {}", path.display())))?;
+        let err = log.try_clone().map_err(Error::system("duplicate a descriptor"))?;
+        let mut command = Command::new(&self.settings.program);
+        command.args(["standalone", "--gitea", &self.url, "--registration-token-file"]);
+        command.arg(self.dir.join("registration-token")).arg("--state").arg(self.state());
+        command.args(["--capacity", &self.settings.capacity.to_string()]);
+        command.args(self.settings.labels.iter().flat_map(|label| ["--label", label]));
+        command.args(&self.settings.arguments).envs(&self.settings.environment);
+        command.env("GITEA_RUNNER_BINARY", &self.runner);
+        command.stdin(Stdio::null()).stdout(log).stderr(err).process_group(0);
+        command.spawn().map_err(Error::system(format!("start {}", self.settings.program.display())))
+    }
+
+    fn still_runs(&mut self) -> Result<(), Error> {
+        let Some((child, _)) = &mut self.running else { return Ok(()) };
+        match child.try_wait().map_err(Error::system("wait for the program"))? {
+            None => Ok(()),
+            Some(status) => {
+                let output = tail(&self.log(), 3000).to_owned();
+                Err(Error::Ended { program: self.settings.program.display().to_string(), status, output })
+            }
+        }
+    }
+
+    async fn end(&mut self, signal: Signal, limit: Duration) -> Result<ExitStatus, Error> {
+        if let Some((child, leash)) = &mut self.running {
+            leash.untie();
+            send(child.id(), signal);
+        }
+        let result = self.ended(limit).await;
+        self.kill9();
+        result
+    }
+}
+
+impl Drop for Standalone {
+    fn drop(&mut self) {
+        self.kill_all();
+    }
+}
+
+fn write_secret(path: &Path, text: &str) -> Result<(), Error> {
+    let write = || {
+        std::fs::write(path, text)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+    };
+    write().map_err(Error::system(format!("write {}", path.display())))
+}
