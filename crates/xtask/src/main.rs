@@ -1,6 +1,57 @@
-//! Developer tasks.
+//! `cargo xtask`: what a developer and the build machine do with this repository.
+//!
+//! Invariant: a task that judges something prints `N passed, N failed` as its last line and exits accordingly.
+
+mod child;
+mod demo;
 mod proto;
-fn main() -> anyhow::Result<()> {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    proto::run(&root, std::env::args().any(|a| a == "--check"))
+mod provision;
+mod rows;
+mod say;
+mod test;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer tasks.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install the real parts (Gitea, the official runner, ...) into the cache folder.
+    Provision(provision::Arguments),
+    /// Check and test everything: format, lints, licences, documents, unit and end-to-end tests.
+    Test(test::Arguments),
+    /// Show the whole system at work: a real Gitea, real workflows, a table of what came out.
+    Demo(demo::Arguments),
+    /// Generate the protocol's sources, or check that they are what would be generated.
+    Proto(proto::Arguments),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let root = root();
+    let result = match Arguments::parse().task {
+        Task::Provision(arguments) => provision::main(arguments).await,
+        Task::Test(arguments) => test::main(&root, arguments).await,
+        Task::Demo(arguments) => demo::main(&root, arguments).await,
+        Task::Proto(arguments) => proto::main(&root, &arguments),
+    };
+    result.unwrap_or_else(|error| {
+        say::line(&format!("error: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// The repository.
+fn root() -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    crates.canonicalize().unwrap_or(crates)
 }

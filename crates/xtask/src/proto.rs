@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use buffa::Message as _;
 use connectrpc_codegen::codegen::{self, Options, descriptor::FileDescriptorSet};
+use serde::Serialize;
+
+use crate::rows::{Tally, conclude};
+use crate::say;
 
 const FILES: [&str; 2] = ["runner/v1/runner.proto", "ping/v1/ping.proto"];
 
@@ -14,22 +19,60 @@ const FILES: [&str; 2] = ["runner/v1/runner.proto", "ping/v1/ping.proto"];
 const REPLACEMENTS: [(&str, &str); 2] =
     [("svc.register(ctx, ", "RunnerService::register(&*svc, ctx, "), (") -> Result<", ") -> ::core::result::Result<")];
 
-/// Writes the generated sources, or with `check` compares them with what is committed.
-pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
-    let out = root.join("crates/runner-proto/src/gen");
-    for (name, content) in generate(&root.join("crates/runner-proto/proto"))? {
-        let path: PathBuf = out.join(&name);
-        if check {
-            let committed = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-            ensure!(
-                committed == content,
-                "{name} is not what `cargo xtask proto` generates; run it and commit the result"
-            );
-        } else {
+/// Generate the protocol's sources.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Change nothing: judge whether what is committed is what would be generated.
+    #[arg(long)]
+    check: bool,
+    /// Write the rows of the check into this file.
+    #[arg(long, requires = "check")]
+    json: Option<PathBuf>,
+}
+
+/// One generated file.
+#[derive(Serialize)]
+struct Row {
+    file: String,
+    passed: bool,
+}
+
+/// The command.
+pub(crate) fn main(root: &Path, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if !arguments.check {
+        let out = out(root);
+        for (name, content) in generate(&protos(root))? {
+            let path = out.join(&name);
             std::fs::write(&path, content).with_context(|| format!("write {}", path.display()))?;
         }
+        return Ok(ExitCode::SUCCESS);
     }
-    Ok(())
+    let rows = check(root)?;
+    for row in rows.iter().filter(|row| !row.passed) {
+        say::result(&format!("{} is not what `cargo xtask proto` generates; run it and commit the result", row.file));
+    }
+    let tally = rows.iter().map(|row| Tally::one(row.passed)).sum();
+    conclude(&rows, tally, arguments.json.as_deref())
+}
+
+/// The files that differ from what would be generated.
+pub(crate) fn outdated(root: &Path) -> anyhow::Result<Vec<String>> {
+    Ok(check(root)?.into_iter().filter(|row| !row.passed).map(|row| row.file).collect())
+}
+
+fn check(root: &Path) -> anyhow::Result<Vec<Row>> {
+    let out = out(root);
+    let files = generate(&protos(root))?.into_iter();
+    let same = |name: &String, content: &String| std::fs::read_to_string(out.join(name)).is_ok_and(|is| is == *content);
+    Ok(files.map(|(file, content)| Row { passed: same(&file, &content), file }).collect())
+}
+
+fn out(root: &Path) -> PathBuf {
+    root.join("crates/runner-proto/src/gen")
+}
+
+fn protos(root: &Path) -> PathBuf {
+    root.join("crates/runner-proto/proto")
 }
 
 fn generate(protos: &Path) -> anyhow::Result<BTreeMap<String, String>> {

@@ -1,0 +1,113 @@
+//! `cargo xtask test`: everything a change must pass, in the order in which a person wants to hear of it.
+
+mod count;
+mod ids;
+mod links;
+mod stage;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use crate::provision::{self, Part};
+use crate::rows::{Tally, conclude, table};
+use crate::say;
+use stage::{Outcome, Row, cargo_test, command, inline};
+
+/// Check and test.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only a part of it; may be given more than once.
+    #[arg(long, value_name = "PART")]
+    only: Vec<Only>,
+    /// Write a row per stage into this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A part of the checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Only {
+    /// Every test that needs no real Gitea of its own workflows.
+    Unit,
+    /// Real workflows on a real Gitea with the official runner.
+    E2e,
+    /// Format, lints, generated sources, spelling, licences, documents.
+    Lint,
+}
+
+/// The command.
+pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let wanted = |part: Only| arguments.only.is_empty() || arguments.only.contains(&part);
+    let mut rows = vec![provisioned(wanted(Only::Lint), wanted(Only::Unit) || wanted(Only::E2e)).await];
+    // Without the real parts the tests that need them fail with clear words; the rest is still worth a run.
+    if wanted(Only::Lint) {
+        lint(root, &mut rows).await;
+    }
+    if wanted(Only::Unit) {
+        rows.push(cargo_test("unit tests", root, &unit_targets(root)).await);
+        rows.push(cargo_test("documentation tests", root, &["--doc".to_owned()]).await);
+    }
+    if wanted(Only::E2e) {
+        rows.push(cargo_test("end-to-end tests", root, &["--test".to_owned(), E2E.to_owned()]).await);
+    }
+    let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
+    say::result(&table(&["stage", "seconds", "passed", "failed"], &cells));
+    let tally: Tally = rows.iter().map(|row| row.tally).sum();
+    conclude(&rows, tally, arguments.json.as_deref())
+}
+
+/// The test target with the workflows on a real Gitea.
+const E2E: &str = "e2e";
+
+/// The `cargo` that runs us.
+pub(crate) fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+async fn provisioned(lint: bool, tests: bool) -> Row {
+    let mut parts = Vec::new();
+    parts.extend(tests.then_some([Part::Gitea, Part::Runner]).into_iter().flatten());
+    parts.extend(lint.then_some([Part::Typos, Part::CargoDeny]).into_iter().flatten());
+    let started = std::time::Instant::now();
+    let outcome = match provision::ensure(&parts).await {
+        Ok(_) => Outcome::Passed,
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    };
+    Row::judged("provision", started.elapsed().as_secs_f64(), &outcome)
+}
+
+async fn lint(root: &Path, rows: &mut Vec<Row>) {
+    rows.push(command("format", root, cargo(), &["fmt", "--all", "--check"]).await);
+    rows.push(inline("generated sources", || stage::none(&crate::proto::outdated(root)?)));
+    rows.push(inline("links in documents", || stage::none(&links::broken(root)?)));
+    rows.push(inline("requirement ids in the code", || stage::none(&ids::unknown(root)?)));
+    if let Ok(cache) = testkit::real::Cache::locate() {
+        rows.push(command("spelling", root, Part::Typos.program(&cache), &["--config", "typos.toml"]).await);
+        let deny = ["--offline", "--workspace", "check", "--hide-inclusion-graph", "bans", "licenses", "sources"];
+        rows.push(command("licences, bans, sources", root, Part::CargoDeny.program(&cache), &deny).await);
+    }
+    let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    rows.push(command("clippy", root, cargo(), &clippy).await);
+    rows.push(
+        command("documentation", root, cargo(), &["doc", "--workspace", "--no-deps", "--document-private-items"]).await,
+    );
+}
+
+/// Every test target but the end-to-end one: libraries, programs, and each file or folder in `tests/`.
+fn unit_targets(root: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root.join("crates")).into_iter().flatten().flatten() {
+        for test in std::fs::read_dir(entry.path().join("tests")).into_iter().flatten().flatten() {
+            let path = test.path();
+            let is_target = path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").is_file();
+            names.extend(path.file_stem().filter(|_| is_target).map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    names.sort();
+    names.dedup();
+    let others = names.into_iter().filter(|name| name != E2E).flat_map(|name| ["--test".to_owned(), name]);
+    ["--lib".to_owned(), "--bins".to_owned()].into_iter().chain(others).collect()
+}

@@ -1,0 +1,96 @@
+//! One stage of the checks: how it runs, and the row that comes out.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::process::Command;
+
+use super::count;
+use crate::child::run;
+use crate::rows::Tally;
+use crate::say::{self, Step};
+
+/// A cold build of everything on a slow machine fits.
+const LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// What came out of a stage.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    stage: String,
+    seconds: f64,
+    #[serde(flatten)]
+    pub(super) tally: Tally,
+}
+
+impl Row {
+    /// The row of a stage that is one judgement; a failure is shown.
+    pub(super) fn judged(stage: &str, seconds: f64, outcome: &Outcome) -> Self {
+        let passed = match outcome {
+            Outcome::Passed => true,
+            Outcome::Failed(why) => {
+                say::line(why);
+                false
+            }
+        };
+        Self { stage: stage.to_owned(), seconds, tally: Tally::one(passed) }
+    }
+
+    pub(super) fn cells(&self) -> Vec<String> {
+        let numbers = [format!("{:.1}", self.seconds), self.tally.passed.to_string(), self.tally.failed.to_string()];
+        std::iter::once(self.stage.clone()).chain(numbers).collect()
+    }
+}
+
+/// How a judgement went.
+pub(super) enum Outcome {
+    Passed,
+    /// With what a person must know.
+    Failed(String),
+}
+
+/// Passes when there is nothing to complain about.
+pub(super) fn none(complaints: &[String]) -> anyhow::Result<Outcome> {
+    Ok(if complaints.is_empty() { Outcome::Passed } else { Outcome::Failed(complaints.join("\n")) })
+}
+
+/// A stage that we judge ourselves.
+pub(super) fn inline(stage: &str, judge: impl FnOnce() -> anyhow::Result<Outcome>) -> Row {
+    let started = Instant::now();
+    let step = Step::begin(stage);
+    let outcome = judge().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+    step.end(if matches!(outcome, Outcome::Passed) { "ok" } else { "FAILED" });
+    Row::judged(stage, started.elapsed().as_secs_f64(), &outcome)
+}
+
+/// A stage that a program judges by its exit code.
+pub(super) async fn command(stage: &str, root: &Path, program: impl Into<OsString>, words: &[&str]) -> Row {
+    let mut command = Command::new(program.into());
+    command.args(words).current_dir(root).env("RUSTDOCFLAGS", "-D warnings");
+    let mut step = Step::begin(stage);
+    let outcome = match run(command, LIMIT, &mut step).await {
+        Ok(finished) if finished.status.success() => Outcome::Passed,
+        Ok(finished) => Outcome::Failed(finished.tail(200)),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    };
+    let seconds = step.end(if matches!(outcome, Outcome::Passed) { "ok" } else { "FAILED" });
+    Row::judged(stage, seconds, &outcome)
+}
+
+/// `cargo test` of the whole workspace with some of its targets; every test counts.
+pub(super) async fn cargo_test(stage: &str, root: &Path, targets: &[String]) -> Row {
+    let mut command = Command::new(super::cargo());
+    command.args(["test", "--workspace", "--no-fail-fast"]).args(targets).current_dir(root);
+    let mut step = Step::begin(stage);
+    let (tally, complaint) = match run(command, LIMIT, &mut step).await {
+        Ok(finished) => {
+            let tally = count::tally(&finished.out(), finished.status.success());
+            (tally, (tally.failed > 0).then(|| finished.tail(400)))
+        }
+        Err(error) => (Tally::one(false), Some(format!("{error:#}"))),
+    };
+    let seconds = step.end(if tally.failed == 0 { "ok" } else { "FAILED" });
+    complaint.iter().for_each(|text| say::line(text));
+    Row { stage: stage.to_owned(), seconds, tally }
+}
