@@ -16,6 +16,8 @@ mod poll;
 mod processes;
 mod server;
 mod standalone;
+mod steps;
+mod workplace;
 
 pub use cache::{Cache, FOLDER_VARIABLE, Program};
 pub use client::{Client, Job, JobPage, Part, Run, Runner};
@@ -26,3 +28,5 @@ pub use poll::{Seen, eventually};
 pub use processes::{Process, Signal};
 pub use server::{Access, GiteaServer};
 pub use standalone::{Settings, Standalone};
+pub use steps::{ARTIFACT_ROUND_TRIP, CLONE_OWN_REPOSITORY, insert};
+pub use workplace::workplace;

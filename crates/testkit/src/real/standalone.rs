@@ -42,8 +42,8 @@ pub struct Standalone {
 }
 
 impl Standalone {
-    /// Writes a registration token and starts `standalone` with its state in `dir/state`. `dir` is made; it must stand
-    /// where other users may look, and not in `/tmp`, which local jobs see as their own.
+    /// Writes a registration token and starts `standalone` with its state in `dir/state`. `dir` is made; see
+    /// [`super::workplace`] for a good one.
     ///
     /// # Errors
     /// The official runner is not installed, or the program cannot be started.
@@ -53,11 +53,10 @@ impl Standalone {
         let dir = dir.canonicalize().map_err(Error::system(format!("resolve {}", dir.display())))?;
         write_secret(&dir.join("registration-token"), &gitea.registration_token().await?)?;
         // The cache folder is often below a home that only its owner may enter; jobs run as somebody else.
-        let runner = bin.join(Program::Runner.file_name());
-        let installed = Cache::locate()?.program(Program::Runner)?;
-        std::fs::copy(&installed, &runner).map_err(Error::system(format!("copy {}", installed.display())))?;
+        let runner = place(&Cache::locate()?.program(Program::Runner)?, &bin.join(Program::Runner.file_name()))?;
+        let program = place(&settings.program, &bin.join("gitea-dynamic-runner"))?;
         let url = gitea.access().url.clone();
-        let mut standalone = Self { settings, dir, url, runner, running: None };
+        let mut standalone = Self { settings: Settings { program, ..settings }, dir, url, runner, running: None };
         standalone.restart()?;
         Ok(standalone)
     }
@@ -139,6 +138,12 @@ impl Standalone {
     pub fn log(&self) -> String {
         std::fs::read(self.dir.join("controller.log"))
             .map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The program, where jobs can start it too.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.settings.program
     }
 
     /// The state folder.
@@ -225,6 +230,18 @@ impl Drop for Standalone {
     fn drop(&mut self) {
         self.kill_all();
     }
+}
+
+/// Puts a program where everybody can start it.
+fn place(from: &Path, to: &Path) -> Result<PathBuf, Error> {
+    let copy = || {
+        if std::fs::hard_link(from, to).is_err() {
+            std::fs::copy(from, to)?;
+        }
+        std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755))?;
+        to.canonicalize()
+    };
+    copy().map_err(Error::system(format!("copy {} to {}", from.display(), to.display())))
 }
 
 fn write_secret(path: &Path, text: &str) -> Result<(), Error> {
