@@ -3,6 +3,7 @@
 //!
 //! A destructor alone does not do: statics are never dropped, and nothing is after a `kill -9`.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -36,6 +37,8 @@ impl Leash {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            // What ends us may go to our whole process group.
+            .process_group(0)
             .spawn()
             .map_err(Error::system("start /bin/sh"))?;
         Ok(Self(Some(child)))

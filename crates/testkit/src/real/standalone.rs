@@ -48,10 +48,19 @@ impl Standalone {
     /// # Errors
     /// The official runner is not installed, or the program cannot be started.
     pub async fn start(settings: Settings, gitea: &Client, dir: &Path) -> Result<Self, Error> {
+        let token = gitea.registration_token().await?;
+        Self::start_with_token(settings, gitea, dir, &token)
+    }
+
+    /// As [`Standalone::start`] with a token of the caller's, which may be wrong.
+    ///
+    /// # Errors
+    /// As for `start`.
+    pub fn start_with_token(settings: Settings, gitea: &Client, dir: &Path, token: &str) -> Result<Self, Error> {
         let bin = dir.join("bin");
         std::fs::create_dir_all(&bin).map_err(Error::system(format!("make {}", bin.display())))?;
         let dir = dir.canonicalize().map_err(Error::system(format!("resolve {}", dir.display())))?;
-        write_secret(&dir.join("registration-token"), &gitea.registration_token().await?)?;
+        write_secret(&dir.join("registration-token"), token)?;
         // The cache folder is often below a home that only its owner may enter; jobs run as somebody else.
         let runner = place(&Cache::locate()?.program(Program::Runner)?, &bin.join(Program::Runner.file_name()))?;
         let program = place(&settings.program, &bin.join("gitea-dynamic-runner"))?;
@@ -198,8 +207,10 @@ impl Standalone {
         command.arg(self.dir.join("registration-token")).arg("--state").arg(self.state());
         command.args(["--capacity", &self.settings.capacity.to_string()]);
         command.args(self.settings.labels.iter().flat_map(|label| ["--label", label]));
-        command.args(&self.settings.arguments).envs(&self.settings.environment);
-        command.env("GITEA_RUNNER_BINARY", &self.runner);
+        command
+            .args(&self.settings.arguments)
+            .env("GITEA_RUNNER_BINARY", &self.runner)
+            .envs(&self.settings.environment);
         command.stdin(Stdio::null()).stdout(log).stderr(err).process_group(0);
         command.spawn().map_err(Error::system(format!("start {}", self.settings.program.display())))
     }
@@ -232,10 +243,10 @@ impl Drop for Standalone {
     }
 }
 
-/// Puts a program where everybody can start it.
+/// Puts a program where everybody can start it; what an earlier start put there stays.
 fn place(from: &Path, to: &Path) -> Result<PathBuf, Error> {
     let copy = || {
-        if std::fs::hard_link(from, to).is_err() {
+        if !to.exists() && std::fs::hard_link(from, to).is_err() {
             std::fs::copy(from, to)?;
         }
         std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755))?;

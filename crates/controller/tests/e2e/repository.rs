@@ -1,0 +1,52 @@
+//! What a job does with its repository goes through the loopback proxy, with the job's own tokens.
+
+use testkit::real::{ARTIFACT_ROUND_TRIP, CLONE_OWN_REPOSITORY, insert};
+
+use crate::world::{JOB, World};
+
+/// FAC-11, NEW-95: `git clone` with the job token.
+#[tokio::test]
+async fn a_job_clones_its_repository() {
+    const WORKFLOW: &str = "
+on: push
+jobs:
+  clone:
+    runs-on: LABEL
+    steps:
+      - env:
+          GITHUB_TOKEN: ${{ secrets.GITHUB_TOKEN }}
+        run: |
+          CLONE
+          case $GITHUB_SERVER_URL in http://127.0.0.1:*) echo \"by $GITHUB_SERVER_URL\" ;; *) exit 1 ;; esac
+";
+    let world = World::new(1).await;
+    let run = world.push_one(&insert(WORKFLOW, "CLONE", CLONE_OWN_REPOSITORY)).await;
+    assert_eq!(world.conclusion(&run, JOB).await, "success");
+    let log = world.log(&world.job(&run, "clone").await).await;
+    assert!(log.contains(&format!("cloned {}", run.head_sha)), "{log}");
+    // The proxy's address, not Gitea's.
+    assert!(log.contains("by http://127.0.0.1:"), "{log}");
+    assert!(!log.contains(&format!("by {}", world.gitea.access().url)), "{log}");
+}
+
+/// NEW-110: an artifact is created, uploaded, finalized, listed and downloaded; bodies too go by the proxy's address.
+#[tokio::test]
+async fn a_job_sends_an_artifact_up_and_down() {
+    const WORKFLOW: &str = "
+on: push
+jobs:
+  artifact:
+    runs-on: LABEL
+    steps:
+      - run: |
+          python3 - <<'END'
+          SCRIPT
+          END
+";
+    let world = World::new(1).await;
+    let run = world.push_one(&insert(WORKFLOW, "SCRIPT", ARTIFACT_ROUND_TRIP)).await;
+    let conclusion = world.conclusion(&run, JOB).await;
+    let log = world.log(&world.job(&run, "artifact").await).await;
+    assert_eq!(conclusion, "success", "{log}");
+    assert!(log.contains("artifact round trip of 300000 bytes"), "{log}");
+}

@@ -1,0 +1,177 @@
+//! What every test starts with: the shared server, and a controller with a repository of its own.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use testkit::real::{
+    Client, GiteaServer, Job, JobPage, Process, Run, Settings, Standalone, Status, TaskRow, workplace,
+};
+use tokio::sync::OnceCell;
+
+/// A job of a few steps on a busy machine.
+pub(crate) const JOB: Duration = Duration::from_secs(120);
+/// Anything that is only a matter of starting or ending a process.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+static SERVER: OnceCell<GiteaServer> = OnceCell::const_new();
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// A controller with a repository of its own on the shared server.
+pub(crate) struct World {
+    pub(crate) gitea: Client,
+    pub(crate) controller: Standalone,
+    /// `owner/name`.
+    pub(crate) repository: String,
+    /// What its jobs put into `runs-on`.
+    pub(crate) label: String,
+    _dir: TempDir,
+}
+
+impl World {
+    /// Starts a controller with so many slots and waits until Gitea sees it.
+    pub(crate) async fn new(capacity: u32) -> Self {
+        let gitea = server().await.client();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (label, repository) = (format!("e2e-{number}"), format!("e2e/repository-{number}"));
+        gitea.create_repository(&repository).await.unwrap();
+        let dir = workplace(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+        let settings = Settings { labels: vec![label.clone()], ..settings(capacity) };
+        let controller = Standalone::start(settings, &gitea, dir.path()).await.unwrap();
+        let mut world = Self { gitea, controller, repository, label, _dir: dir };
+        world.controller.online(&world.gitea, &world.label, SOON).await.unwrap();
+        world
+    }
+
+    /// Pushes workflows in one push, `LABEL` and `PROGRAM` filled in; returns their runs in the order of the files.
+    pub(crate) async fn push(&self, workflows: &[(&str, &str)]) -> Vec<Run> {
+        let program = self.controller.program().display().to_string();
+        let files: Vec<(String, String)> = workflows
+            .iter()
+            .map(|(file, text)| {
+                let text = text.replace("LABEL", &self.label).replace("PROGRAM", &program);
+                (format!(".gitea/workflows/{file}"), text)
+            })
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let commit = self.gitea.push_files(&self.repository, &files).await.unwrap();
+        let runs = self.gitea.runs_of_commit(&self.repository, &commit, files.len(), SOON).await.unwrap();
+        let of_file = |file: &str| runs.iter().find(|run| run.file() == file).unwrap().clone();
+        workflows.iter().map(|(file, _)| of_file(file)).collect()
+    }
+
+    /// Pushes one workflow; returns its run.
+    pub(crate) async fn push_one(&self, workflow: &str) -> Run {
+        self.push(&[("ci.yml", workflow)]).await.remove(0)
+    }
+
+    /// Waits for the end of a run; returns its conclusion.
+    pub(crate) async fn conclusion(&self, run: &Run, limit: Duration) -> String {
+        let ended = self.gitea.wait_run(&self.repository, run.id, limit, |_| {}).await.unwrap();
+        ended.conclusion.unwrap()
+    }
+
+    /// The only job of a run with this name.
+    pub(crate) async fn job(&self, run: &Run, name: &str) -> Job {
+        let jobs = self.gitea.jobs(&self.repository, run.id).await.unwrap();
+        jobs.into_iter().find(|job| job.name == name).unwrap()
+    }
+
+    /// A job's whole log.
+    pub(crate) async fn log(&self, job: &Job) -> String {
+        self.gitea.log(&self.repository, job.id).await.unwrap().unwrap_or_default()
+    }
+
+    /// A job's page as a person sees it.
+    pub(crate) async fn page(&self, run: &Run, job: &Job) -> JobPage {
+        self.gitea.job_page(&self.repository, run.id, job.id).await.unwrap()
+    }
+
+    /// A job's stored task.
+    pub(crate) fn task(&self, job: &Job) -> TaskRow {
+        self.gitea.task(job.task_id).unwrap()
+    }
+
+    /// The executor of the only job that runs.
+    pub(crate) fn executor(&self) -> Process {
+        self.process("an executor", |process| {
+            process.program() == "gitea-dynamic-runner" && process.has_word("executor")
+        })
+    }
+
+    /// The official runner of the only job that runs.
+    pub(crate) fn runner(&self) -> Process {
+        self.process("a runner", |process| process.program() == "gitea-runner" && process.has_word("daemon"))
+    }
+
+    fn process(&self, what: &str, wanted: impl Fn(&Process) -> bool) -> Process {
+        let all = self.controller.processes();
+        let seen: Vec<String> = all.iter().map(|process| process.arguments.join(" ")).collect();
+        let found = all.into_iter().find(wanted);
+        found.unwrap_or_else(|| panic!("{what} is not among the processes:\n{}", seen.join("\n")))
+    }
+
+    /// Shows that a slot is free: one more job gets through.
+    pub(crate) async fn serves_another_job(&self) {
+        let run = self.push(&[("another.yml", ANOTHER)]).await.remove(0);
+        assert_eq!(self.conclusion(&run, JOB).await, "success");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            show(&format!("the controller's log:\n{}", self.controller.log()));
+        }
+    }
+}
+
+const ANOTHER: &str = "
+on: push
+jobs:
+  another:
+    runs-on: LABEL
+    steps:
+      - run: echo another job
+";
+
+/// The server that all tests share; it ends with this process.
+pub(crate) async fn server() -> &'static GiteaServer {
+    let start = async || GiteaServer::start_until_exit(Path::new(env!("CARGO_TARGET_TMPDIR")), &[]).await.unwrap();
+    SERVER.get_or_init(start).await
+}
+
+/// The program under test.
+pub(crate) fn settings(capacity: u32) -> Settings {
+    Settings {
+        program: env!("CARGO_BIN_EXE_gitea-dynamic-runner").into(),
+        capacity,
+        labels: Vec::new(),
+        arguments: Vec::new(),
+        environment: BTreeMap::new(),
+    }
+}
+
+/// Every step has an end, and no step that began lacks its times.
+#[track_caller]
+pub(crate) fn assert_steps_closed(task: &TaskRow) {
+    for step in &task.steps {
+        assert!(step.status.is_final(), "{step:?} of {task:?}");
+        assert!(step.status == Status::Skipped || step.started == 0 || step.stopped >= step.started, "{step:?}");
+    }
+}
+
+/// Every one of these lines stands in the log exactly once, in this order.
+#[track_caller]
+pub(crate) fn assert_once_each(log: &str, lines: &[String]) {
+    let said: Vec<&str> = log.lines().filter_map(|line| line.split_once(' ').map(|(_, text)| text)).collect();
+    let found: Vec<&&str> = said.iter().filter(|text| lines.iter().any(|line| line == *text)).collect();
+    assert!(found.iter().copied().eq(lines.iter()), "expected {lines:?} once each in:\n{log}");
+}
+
+#[expect(clippy::print_stderr, reason = "only a failed test shows it")]
+fn show(text: &str) {
+    eprintln!("{text}");
+}
