@@ -488,7 +488,8 @@ impl Life {
     /// This incarnation may have, or get, something to do: it is let in by Declare.
     #[must_use]
     pub fn may_work(&self, epoch: Epoch) -> bool {
-        let open = matches!(self.phase, Phase::Creating | Phase::Bound | Phase::Offered | Phase::Claimed | Phase::Running);
+        let open =
+            matches!(self.phase, Phase::Creating | Phase::Bound | Phase::Offered | Phase::Claimed | Phase::Running);
         epoch == self.epoch && !self.discard && open
     }
 
