@@ -142,8 +142,7 @@ pub fn open(ring: &KeyRing, subject: &str, envelope: &[u8], ours: &InstanceId) -
         && assignment.backend == outer.backend
         && assignment.instance == outer.instance
         && assignment.digest == PayloadDigest::of(&task)
-        && crate::assignment::task_id(&task) == Some(outer.id.task())
-        && assignment.derives_its_identity();
+        && assignment.follows_from(&task);
     if same { Ok(Opened { assignment, task }) } else { Err(OpenError::Contradiction) }
 }
 

@@ -10,6 +10,9 @@ use crate::reason::{Reason, Refusal};
 /// The label that names no backend.
 const NEUTRAL: &str = "self-hosted";
 
+/// Both mean a VM, whichever of them is declared (ENV-2).
+const VM_LABELS: [&str; 2] = ["vm", "vm-dev"];
+
 /// Label → backend, in the order in which labels are declared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelMap {
@@ -18,7 +21,8 @@ pub struct LabelMap {
 }
 
 impl LabelMap {
-    /// The map of these backends: `pod`, the VM label (`vm` or `vm-dev`), `local`, then the extra ones.
+    /// The map of these backends: `pod`, the VM label (`vm` or `vm-dev`), `local`, then the extra ones. An extra label
+    /// never changes what a label means that is already there; `self-hosted` stays neutral.
     #[must_use]
     pub fn new(enabled: &[Backend], vm_label: &str, extra: &[(String, Backend)]) -> Self {
         let own = |backend: Backend| match backend {
@@ -27,14 +31,17 @@ impl LabelMap {
         };
         let mut labels: Vec<(String, Backend)> =
             [Backend::Pod, Backend::Vm, Backend::Local].into_iter().map(|backend| (own(backend), backend)).collect();
-        labels.extend(
-            extra
-                .iter()
-                .filter(|(label, _)| labels.iter().all(|(known, _)| known != label))
-                .cloned()
-                .collect::<Vec<_>>(),
-        );
+        for (label, backend) in extra {
+            if label != NEUTRAL && labels.iter().all(|(known, _)| known != label) {
+                labels.push((label.clone(), *backend));
+            }
+        }
         Self { enabled: enabled.to_vec(), labels }
+    }
+
+    fn named_by(&self, label: &str) -> Option<Backend> {
+        let declared = self.labels.iter().find(|(known, _)| known == label).map(|(_, backend)| *backend);
+        declared.or_else(|| VM_LABELS.contains(&label).then_some(Backend::Vm))
     }
 
     /// The only backend that these labels name, else the default.
@@ -43,9 +50,7 @@ impl LabelMap {
     ///
     /// Two backends named, none named without a default, or one that is not enabled here.
     pub fn backend_for(&self, runs_on: &[String], default: Option<Backend>) -> Result<Backend, Refusal> {
-        let backend_of =
-            |label: &String| self.labels.iter().find(|(known, _)| known == label).map(|(_, backend)| *backend);
-        let mut named: Vec<Backend> = runs_on.iter().filter_map(backend_of).collect();
+        let mut named: Vec<Backend> = runs_on.iter().filter_map(|label| self.named_by(label)).collect();
         named.sort();
         named.dedup();
         let shown = runs_on.join(", ");

@@ -20,35 +20,48 @@ pub(crate) struct Field {
     pub(crate) whole: Range<usize>,
     /// The content of a length-delimited field; none for others.
     pub(crate) content: Option<Range<usize>>,
+    /// The value of a varint field; none for others.
+    pub(crate) value: Option<u64>,
 }
 
-/// The fields of a message, in their order.
+/// The fields of a message, in their order. Groups are not read: no message of Gitea's has ever held one.
 pub(crate) fn fields(message: &[u8]) -> Result<Vec<Field>, Malformed> {
+    walk(message).collect()
+}
+
+/// As [`fields`], one by one: what stands before the damage can still be read.
+pub(crate) fn walk(message: &[u8]) -> impl Iterator<Item = Result<Field, Malformed>> {
     let mut at = 0;
-    let mut found = Vec::new();
-    while at < message.len() {
-        let start = at;
-        let tag = varint(message, &mut at)?;
-        let number = u32::try_from(tag >> 3).ok().filter(|n| *n > 0).ok_or(Malformed)?;
-        let mut content = None;
-        match (tag & 7) as u8 {
-            VARINT => drop(varint(message, &mut at)?),
-            FIXED64 => at = at.checked_add(8).ok_or(Malformed)?,
-            FIXED32 => at = at.checked_add(4).ok_or(Malformed)?,
-            BYTES => {
-                let length = usize::try_from(varint(message, &mut at)?).map_err(|_| Malformed)?;
-                let end = at.checked_add(length).ok_or(Malformed)?;
-                content = Some(at..end);
-                at = end;
-            }
-            _ => return Err(Malformed),
+    std::iter::from_fn(move || {
+        (at < message.len()).then(|| {
+            let found = field(message, at);
+            at = found.as_ref().map_or(message.len(), |field| field.whole.end);
+            found
+        })
+    })
+}
+
+fn field(message: &[u8], start: usize) -> Result<Field, Malformed> {
+    let mut at = start;
+    let tag = varint(message, &mut at)?;
+    let number = u32::try_from(tag >> 3).ok().filter(|n| *n > 0).ok_or(Malformed)?;
+    let (mut content, mut value) = (None, None);
+    match (tag & 7) as u8 {
+        VARINT => value = Some(varint(message, &mut at)?),
+        FIXED64 => at = at.checked_add(8).ok_or(Malformed)?,
+        FIXED32 => at = at.checked_add(4).ok_or(Malformed)?,
+        BYTES => {
+            let length = usize::try_from(varint(message, &mut at)?).map_err(|_| Malformed)?;
+            let end = at.checked_add(length).ok_or(Malformed)?;
+            content = Some(at..end);
+            at = end;
         }
-        if at > message.len() {
-            return Err(Malformed);
-        }
-        found.push(Field { number, whole: start..at, content });
+        _ => return Err(Malformed),
     }
-    Ok(found)
+    if at > message.len() {
+        return Err(Malformed);
+    }
+    Ok(Field { number, whole: start..at, content, value })
 }
 
 fn varint(bytes: &[u8], at: &mut usize) -> Result<u64, Malformed> {
@@ -85,8 +98,8 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 ///
 /// When the bytes are no message.
 pub fn task_bytes(fetch_response: &[u8]) -> Result<Option<&[u8]>, Malformed> {
-    let task = fields(fetch_response)?.into_iter().rev().find(|field| field.number == 1);
-    Ok(task.and_then(|field| field.content).map(|range| &fetch_response[range]))
+    let mut of_one = fields(fetch_response)?.into_iter().rev().filter(|field| field.number == 1);
+    Ok(of_one.find_map(|field| field.content).map(|range| &fetch_response[range]))
 }
 
 /// A `FetchTaskResponse` that holds exactly these task bytes.
@@ -99,6 +112,7 @@ pub fn fetch_response(task: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     /// ENV-5: what goes in comes out byte for byte, and a cut message is an error, never a shorter task.
@@ -108,8 +122,22 @@ mod tests {
         let response = fetch_response(&task);
         assert_eq!(task_bytes(&response), Ok(Some(&task[..])));
         assert_eq!(task_bytes(&[16, 7]), Ok(None), "only a version");
+        assert_eq!(task_bytes(&[&response[..], &[8, 1]].concat()), Ok(Some(&task[..])), "field 1 of another type");
         for cut in 1..response.len() {
             assert_eq!(task_bytes(&response[..cut]), Err(Malformed), "{cut}");
         }
+    }
+
+    /// ENV-5: every wire type is stepped over by its own length; what is no message is an error.
+    #[test]
+    fn unknown_fields_are_stepped_over() {
+        let message = [&[0xf9, 7][..], &[7; 8], &[0xfd, 7], &[8; 4], &[0xf8, 7, 0xff, 1], &[0xfa, 7, 1, b'x']].concat();
+        let lengths: Vec<_> = fields(&message).unwrap().iter().map(|field| field.whole.len()).collect();
+        assert_eq!(lengths, [10, 6, 4, 4]);
+        for broken in [&[0xf8][..], &[0xfb, 7], &[0, 1], &[0xfa, 7, 2, 1], &[0xf9, 7, 1], &[0xff; 11]] {
+            assert_eq!(fields(broken), Err(Malformed), "{broken:?}");
+        }
+        let huge_length = [&[10][..], &[0xff; 9], &[1]].concat();
+        assert_eq!(fields(&huge_length), Err(Malformed));
     }
 }
