@@ -98,37 +98,51 @@ impl KeyRing {
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<&Key> {
-        [Some(&self.current), self.previous.as_ref()].into_iter().flatten().find(|key| key.id() == id)
+        self.keys().find(|key| key.id() == id)
     }
 
-    /// The capability of one incarnation; the same inputs always give the same text (WRK-7).
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        [Some(&self.current), self.previous.as_ref()].into_iter().flatten()
+    }
+
+    /// The capability of one incarnation; the same inputs always give the same text (WRK-7). `expires` counts in whole
+    /// seconds.
     #[must_use]
     pub fn issue(&self, instance: &InstanceId, id: AssignmentId, epoch: Epoch, expires: Timestamp) -> Capability {
-        let seconds = expires.as_second();
-        let mac = URL_SAFE_NO_PAD.encode(mac(&self.current, instance, id, epoch, seconds));
-        Capability(Zeroizing::new(format!("c2.{}.{epoch}.{seconds}.{mac}", self.current.id())))
+        form_2(&self.current, instance, id, epoch, expires.as_second())
     }
 
-    /// Checks a capability in constant time.
+    /// Checks a capability in constant time: only the very text that [`Self::issue`] makes, or made with the previous
+    /// key, is good.
     ///
     /// # Errors
     ///
     /// [`Invalid`], whatever is wrong.
     pub fn verify(&self, text: &str, instance: &InstanceId, id: AssignmentId) -> Result<Grant, Invalid> {
         let parts: Vec<&str> = text.split('.').collect();
-        let ["c2", kid, epoch, seconds, tag] = parts[..] else { return Err(Invalid) };
+        let ["c2", kid, epoch, seconds, _] = parts[..] else { return Err(Invalid) };
         let epoch: Epoch = epoch.parse().map_err(|_| Invalid)?;
         let seconds: i64 = seconds.parse().map_err(|_| Invalid)?;
-        let tag = URL_SAFE_NO_PAD.decode(tag).map_err(|_| Invalid)?;
-        let key = self.find(kid).ok_or(Invalid)?;
-        let genuine: bool = mac(key, instance, id, epoch, seconds).ct_eq(&tag).into();
         let expires = Timestamp::from_second(seconds).map_err(|_| Invalid)?;
+        let expected = form_2(self.find(kid).ok_or(Invalid)?, instance, id, epoch, seconds);
+        let genuine: bool = expected.expose().as_bytes().ct_eq(text.as_bytes()).into();
         if genuine { Ok(Grant { epoch, expires }) } else { Err(Invalid) }
+    }
+
+    /// Whether this is form 1, the earlier controller's: for callers that still accept envelopes of version 1 (§4.3).
+    #[must_use]
+    pub fn verify_form_1(&self, text: &str, id: AssignmentId) -> bool {
+        self.keys().any(|key| form_1(key, id).expose().as_bytes().ct_eq(text.as_bytes()).into())
     }
 }
 
-fn mac(key: &Key, instance: &InstanceId, id: AssignmentId, epoch: Epoch, expires: i64) -> Vec<u8> {
-    tag(key, &format!("gitea-runner-assignment/2\0{instance}\0{id}\0{epoch}\0{expires}"))
+fn form_1(key: &Key, id: AssignmentId) -> Capability {
+    Capability(Zeroizing::new(URL_SAFE_NO_PAD.encode(tag(key, &format!("gitea-runner-assignment\0{id}")))))
+}
+
+fn form_2(key: &Key, instance: &InstanceId, id: AssignmentId, epoch: Epoch, expires: i64) -> Capability {
+    let mac = tag(key, &format!("gitea-runner-assignment/2\0{instance}\0{id}\0{epoch}\0{expires}"));
+    Capability(Zeroizing::new(format!("c2.{}.{epoch}.{expires}.{}", key.id(), URL_SAFE_NO_PAD.encode(mac))))
 }
 
 fn tag(key: &Key, text: &str) -> Vec<u8> {
@@ -138,9 +152,117 @@ fn tag(key: &Key, text: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Form 1 of the earlier controller; accepted only while envelopes of version 1 are.
-#[must_use]
-pub fn is_form_1(key: &Key, id: AssignmentId, text: &str) -> bool {
-    let expected = URL_SAFE_NO_PAD.encode(tag(key, &format!("gitea-runner-assignment\0{id}")));
-    expected.as_bytes().ct_eq(text.as_bytes()).into()
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
+    const OTHER_KEY: &[u8] = b"fedcba9876543210fedcba9876543210";
+    const FORM_2: &str = "c2.3eb1bd43.1.1900000000.CUPDy_quh4Kri97HuLiDFGQpRIAoypjhtllCHgk7dpw";
+
+    fn ring(current: &[u8], previous: Option<&[u8]>) -> KeyRing {
+        KeyRing::new(Key::new(current).unwrap(), previous.map(|text| Key::new(text).unwrap()))
+    }
+
+    fn instance(text: &str) -> InstanceId {
+        text.parse().unwrap()
+    }
+
+    fn id(task: i64) -> AssignmentId {
+        format!("gitea-task-{task}").parse().unwrap()
+    }
+
+    fn expires() -> Timestamp {
+        Timestamp::from_second(1_900_000_000).unwrap()
+    }
+
+    fn accepts(ring: &KeyRing, text: &str) -> bool {
+        ring.verify(text, &instance("f66f031b"), id(42)).is_ok()
+    }
+
+    /// CAP-1: the vectors of form 1; the previous key is good too.
+    #[test]
+    fn form_1_is_read() {
+        let vectors = [
+            (42, "4k7dYwmRS3-V6PpvsKuQWOpMrWqi-hK3VZ1pjzHe1H4"),
+            (1, "me5BuJvuh6tcSnBnOeA5puJqR0F8oaw8JW3B55pIkEE"),
+            (900, "k_cTUvkLd40biaWM0iqqS0m0iSJcCBadK16cMt9h5iQ"),
+        ];
+        for (task, text) in vectors {
+            assert!(ring(KEY, None).verify_form_1(text, id(task)));
+            assert!(ring(OTHER_KEY, Some(KEY)).verify_form_1(text, id(task)));
+            assert!(!ring(OTHER_KEY, None).verify_form_1(text, id(task)));
+            assert!(!ring(KEY, None).verify_form_1(text, id(2)));
+            assert!(!accepts(&ring(KEY, None), text), "never taken for form 2");
+        }
+    }
+
+    /// CAP-1, NEW-99: the vector of form 2, made and checked.
+    #[test]
+    fn form_2_is_made_and_read() {
+        let ring = ring(KEY, None);
+        let capability = ring.issue(&instance("f66f031b"), id(42), Epoch::FIRST, expires());
+        assert_eq!(capability.expose(), FORM_2);
+        let grant = ring.verify(FORM_2, &instance("f66f031b"), id(42)).unwrap();
+        assert_eq!(grant, Grant { epoch: Epoch::FIRST, expires: expires() });
+    }
+
+    /// CAP-1, F107: bound to instance, assignment, epoch and expiry; only the one spelling is good.
+    #[test]
+    fn nothing_else_is_genuine() {
+        let ring = ring(KEY, None);
+        assert!(ring.verify(FORM_2, &instance("other"), id(42)).is_err());
+        assert!(ring.verify(FORM_2, &instance("f66f031b"), id(43)).is_err());
+        for (from, to) in [
+            (".1.", ".2."),
+            (".1.", ".01."),
+            (".1.", ".+1."),
+            (".1.", ".0."),
+            ("1900000000", "1900000001"),
+            ("1900000000", "+1900000000"),
+            ("1900000000", "99999999999999999999"),
+            ("c2.", "c1."),
+            ("c2.", ""),
+            ("3eb1bd43", "3EB1BD43"),
+            ("3eb1bd43", "00000000"),
+            ("7dpw", "7dp"),
+            ("7dpw", "7dpw="),
+            ("7dpw", "7dpw.x"),
+            ("7dpw", "7dpx"),
+        ] {
+            assert!(!accepts(&ring, &FORM_2.replacen(from, to, 1)), "{from} -> {to}");
+        }
+        assert!(!accepts(&ring, ""));
+    }
+
+    /// NEW-99, T24: a rotation keeps what the previous key made, and no more than that.
+    #[test]
+    fn keys_rotate() {
+        assert!(accepts(&ring(OTHER_KEY, Some(KEY)), FORM_2));
+        assert!(!accepts(&ring(OTHER_KEY, None), FORM_2));
+        let made = ring(OTHER_KEY, Some(KEY)).issue(&instance("f66f031b"), id(42), Epoch::FIRST, expires());
+        assert!(accepts(&ring(OTHER_KEY, None), made.expose()), "the current key makes");
+    }
+
+    /// CFG-10, CFG-1: at least 32 bytes of text.
+    #[test]
+    fn keys_are_long_texts() {
+        assert_eq!(Key::new(&KEY[1..]).err(), Some(InvalidKey::Short(31)));
+        assert_eq!(Key::new(&[KEY, b"\n"].concat()).err(), Some(InvalidKey::Binary));
+        assert_eq!(Key::new(&[0xff; 32]).err(), Some(InvalidKey::Binary));
+    }
+
+    proptest! {
+        /// CAP-1: a changed byte is noticed wherever it stands.
+        #[test]
+        fn a_changed_byte_is_noticed(at in 0..FORM_2.len(), byte in 0x20_u8..0x7f) {
+            let mut text = FORM_2.as_bytes().to_vec();
+            prop_assume!(text[at] != byte);
+            text[at] = byte;
+            prop_assert!(!accepts(&ring(KEY, None), std::str::from_utf8(&text).unwrap()));
+        }
+    }
 }

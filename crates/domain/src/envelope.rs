@@ -1,20 +1,36 @@
 //! How a task waits: sealed with an AEAD, so that who can read or write the queue learns nothing and can forge, move, swap
 //! or pre-empt nothing (requirements §4.4; NEW-35, NEW-36, ENV-4, ENV-6).
+//!
+//! Inside: the length of the assignment's JSON (4 bytes, big endian), that JSON, the task's very bytes; deflated. The
+//! length of what lies there tells how well a task compresses, which is worth less than tasks that fit (NEW-37).
+
+mod earlier;
+#[cfg(test)]
+mod tests;
+
+use std::io::Read as _;
 
 use aes_gcm::aead::{Aead as _, Payload};
 use aes_gcm::{Aes256Gcm, KeyInit as _, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::read::{DeflateDecoder, DeflateEncoder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::assignment::Assignment;
 use crate::capability::{Key, KeyRing};
-use crate::id::{AssignmentId, Backend, InstanceId, PayloadDigest};
+use crate::id::{AssignmentId, Backend, InstanceId};
+
+pub use self::earlier::{Earlier, read_v1};
 
 const VERSION: u32 = 2;
 const ALGORITHM: &str = "A256GCM";
+
+/// More than this is not inflated, in bytes: far above every task that fits a queue.
+const LARGEST_INSIDE: u64 = 256 << 20;
 
 /// The outside of an envelope: nothing secret.
 #[derive(Serialize, Deserialize)]
@@ -28,14 +44,6 @@ struct Outer {
     alg: String,
     nonce: String,
     sealed: String,
-}
-
-/// The inside.
-#[derive(Serialize, Deserialize)]
-struct Inner {
-    assignment: Assignment,
-    /// Base64 of the task's very bytes.
-    task: Zeroizing<String>,
 }
 
 /// Why a task could not be sealed.
@@ -95,10 +103,7 @@ pub fn seal(
 ) -> Result<Vec<u8>, SealError> {
     let key = ring.current();
     let kid = key.id();
-    let task = Zeroizing::new(STANDARD.encode(task));
-    let inner = Zeroizing::new(
-        serde_json::to_vec(&Inner { assignment: assignment.clone(), task }).map_err(|_| SealError::TooLarge)?,
-    );
+    let inner = pack(assignment, task)?;
     let aad = associated(subject, &assignment.instance, assignment.id, assignment.backend, &kid);
     let sealed = cipher(key)
         .encrypt(&Nonce::from(nonce), Payload { msg: &inner, aad: aad.as_bytes() })
@@ -135,18 +140,34 @@ pub fn open(ring: &KeyRing, subject: &str, envelope: &[u8], ours: &InstanceId) -
         return Err(OpenError::ForeignInstance(outer.instance));
     }
     let key = ring.find(&outer.kid).ok_or_else(|| OpenError::UnknownKey(outer.kid.clone()))?;
-    let inner = unseal(key, subject, &outer)?;
-    let task = Zeroizing::new(STANDARD.decode(inner.task.as_bytes()).map_err(|_| OpenError::Contradiction)?);
-    let assignment = inner.assignment;
+    let opened = unpack(&unseal(key, subject, &outer)?).ok_or(OpenError::Contradiction)?;
+    let assignment = &opened.assignment;
     let same = assignment.id == outer.id
         && assignment.backend == outer.backend
         && assignment.instance == outer.instance
-        && assignment.digest == PayloadDigest::of(&task)
-        && assignment.follows_from(&task);
-    if same { Ok(Opened { assignment, task }) } else { Err(OpenError::Contradiction) }
+        && assignment.follows_from(&opened.task);
+    if same { Ok(opened) } else { Err(OpenError::Contradiction) }
 }
 
-fn unseal(key: &Key, subject: &str, outer: &Outer) -> Result<Inner, OpenError> {
+fn pack(assignment: &Assignment, task: &[u8]) -> Result<Zeroizing<Vec<u8>>, SealError> {
+    let json = serde_json::to_vec(assignment).map_err(|_| SealError::TooLarge)?;
+    let length = u32::try_from(json.len()).map_err(|_| SealError::TooLarge)?;
+    let plain = Zeroizing::new([&length.to_be_bytes(), &json[..], task].concat());
+    // Deflate adds 5 bytes per 16 KiB at most: with this room no copy stays behind a reallocation.
+    let mut packed = Zeroizing::new(Vec::with_capacity(plain.len() + plain.len() / 1024 + 128));
+    DeflateEncoder::new(&plain[..], Compression::default()).read_to_end(&mut packed).map_err(|_| SealError::TooLarge)?;
+    Ok(packed)
+}
+
+fn unpack(inside: &[u8]) -> Option<Opened> {
+    let mut content = Zeroizing::new(Vec::new());
+    DeflateDecoder::new(inside).take(LARGEST_INSIDE).read_to_end(&mut content).ok()?;
+    let (length, rest) = content.split_first_chunk::<4>()?;
+    let (json, task) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+    Some(Opened { assignment: serde_json::from_slice(json).ok()?, task: Zeroizing::new(task.to_vec()) })
+}
+
+fn unseal(key: &Key, subject: &str, outer: &Outer) -> Result<Zeroizing<Vec<u8>>, OpenError> {
     if outer.alg != ALGORITHM {
         return Err(OpenError::NotAuthentic);
     }
@@ -157,11 +178,8 @@ fn unseal(key: &Key, subject: &str, outer: &Outer) -> Result<Inner, OpenError> {
         .ok_or(OpenError::Malformed)?;
     let sealed = STANDARD.decode(&outer.sealed).map_err(|_| OpenError::Malformed)?;
     let aad = associated(subject, &outer.instance, outer.id, outer.backend, &outer.kid);
-    let inner = cipher(key)
-        .decrypt(&Nonce::from(nonce), Payload { msg: &sealed, aad: aad.as_bytes() })
-        .map(Zeroizing::new)
-        .map_err(|_| OpenError::NotAuthentic)?;
-    serde_json::from_slice(&inner).map_err(|_| OpenError::Contradiction)
+    let opened = cipher(key).decrypt(&Nonce::from(nonce), Payload { msg: &sealed, aad: aad.as_bytes() });
+    opened.map(Zeroizing::new).map_err(|_| OpenError::NotAuthentic)
 }
 
 fn associated(subject: &str, instance: &InstanceId, id: AssignmentId, backend: Backend, kid: &str) -> String {

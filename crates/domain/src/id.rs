@@ -199,8 +199,9 @@ impl FromStr for Epoch {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let n: u32 = text.parse().map_err(|_| InvalidName::new("epoch", format!("{text:?} is not a number")))?;
-        Self::try_from(n)
+        let decimal = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+        let n: Option<u32> = decimal.then(|| text.parse().ok()).flatten();
+        n.ok_or_else(|| InvalidName::new("epoch", format!("{text:?} is not a number from 1"))).and_then(Self::try_from)
     }
 }
 
@@ -323,6 +324,16 @@ mod tests {
             "gitea-task-9223372036854775808",
         ] {
             assert!(bad.parse::<AssignmentId>().is_err(), "{bad}");
+        }
+    }
+
+    /// NEW-4: epochs count from 1 and have one spelling.
+    #[test]
+    fn epochs_have_one_spelling() {
+        let second = Epoch::FIRST.next();
+        assert_eq!(second.to_string().parse(), Ok(second));
+        for bad in ["", "0", "01", "+1", "-1", " 1", "4294967296"] {
+            assert!(bad.parse::<Epoch>().is_err(), "{bad:?}");
         }
     }
 
