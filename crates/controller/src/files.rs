@@ -27,7 +27,8 @@ impl Reserved {
     /// No right to write, no space.
     pub fn new(path: &Path) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
+        // One name, so that what a killed process left is overwritten by the next one. We are the only writer.
+        name.push(".tmp");
         let temporary = path.with_file_name(name);
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         let mut reserved = Self { temporary, path: path.to_owned(), file };

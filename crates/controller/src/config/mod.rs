@@ -57,6 +57,8 @@ pub struct Config {
     pub ops: Ops,
     /// The log.
     pub log: Log,
+    /// Whether tokens may cross a network in clear text; warned about at each start.
+    pub allow_plaintext: bool,
 }
 
 /// The Gitea this controller serves.

@@ -31,6 +31,8 @@ pub fn validate(raw: &Raw, supplied: Supplied) -> Result<Config, ConfigErrors> {
     reader.rest();
     let mut errors = reader.errors.into_inner();
     errors.sort_by_key(|error| ROWS.iter().position(|row| row.name == error.name));
+    // A setting that two fields read is wrong once.
+    errors.dedup();
     match config {
         Some(config) if errors.is_empty() => Ok(config),
         _ => Err(ConfigErrors(errors)),
@@ -120,6 +122,7 @@ impl Reader<'_> {
             runner: Runner { binary: binary?, config: runner_config? },
             ops: Ops { listen: ops?, address_file: state_dir.join("ops.addr") },
             log: Log { format: format?, level: level? },
+            allow_plaintext: self.get(&table::ALLOW_PLAINTEXT)?,
             state_dir,
         })
     }

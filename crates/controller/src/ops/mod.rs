@@ -9,6 +9,7 @@ pub mod liveness;
 pub mod metrics;
 pub mod readiness;
 pub mod status;
+pub mod svid;
 #[cfg(test)]
 mod tests;
 

@@ -246,9 +246,20 @@ pub fn backend_lifecycle_error(backend: Backend, cause: &dyn fmt::Display) {
     error!(component = "lifecycle", backend = backend.as_str(), error = %cause, "backend lifecycle error");
 }
 
-/// ERROR `runner stopped`: the one line of a fatal error (CMP-11).
-pub fn runner_stopped(cause: &dyn fmt::Display) {
-    error!(component = "controller", error = %cause, "runner stopped");
+/// ERROR `configuration error`: one line per wrong setting (CFG-2).
+pub fn configuration_error(wrong: &crate::config::SettingError) {
+    error!(
+        component = "config",
+        setting = wrong.name,
+        error = wrong.problem,
+        remedy = wrong.remedy,
+        "configuration error"
+    );
+}
+
+/// ERROR `runner stopped`: the one line of a fatal error (CMP-11), and what to do where that is known.
+pub fn runner_stopped(cause: &dyn fmt::Display, remedy: Option<&str>) {
+    error!(component = "controller", error = %cause, remedy, "runner stopped");
 }
 
 #[cfg(test)]
@@ -311,7 +322,7 @@ mod tests {
             let created = Some(Phase::Pending);
             executor_transition(ExecutorEvent::Created, &subject(), "gitea-task-7-x-e1", created, Detail::default());
             leader_transition(LeaderEvent::Acquired, None);
-            runner_stopped(&"scheduler leadership lost");
+            runner_stopped(&"scheduler leadership lost", None);
         });
         check(
             &lines[0],

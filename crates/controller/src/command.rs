@@ -1,0 +1,246 @@
+//! What each word of the command line does: the thin shell between [`crate::args`] and the rooms.
+//!
+//! Answers go to stdout, everything else to stderr. On a terminal a failure is told in plain words, elsewhere as JSON
+//! lines (CMP-11).
+
+use std::fmt;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::CommandFactory as _;
+
+use crate::args::{Cli, Command, ConfigView, Parsed, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs, parse};
+use crate::config::raw::Raw;
+use crate::config::{self, Config, ConfigErrors, Log, LogFormat, LogLevel, Supplied, effective, validate};
+use crate::ops::{client, status, svid};
+use crate::standalone::{self, StartError, Surroundings, words};
+use crate::telemetry::{self, Secrets, events};
+
+/// Nothing was started: the command line or the settings are wrong (requirements §1.5).
+const USAGE: u8 = 2;
+
+/// Does what the command line says and returns the exit code.
+pub fn run(argv: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>) -> ExitCode {
+    match parse(argv) {
+        Parsed::Run(command) => dispatch(command),
+        Parsed::Info(text) => answer(&text),
+        Parsed::Usage(text) => {
+            say(&text);
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn dispatch(command: Command) -> ExitCode {
+    match command {
+        Command::Standalone(args) => in_runtime(run_standalone(args)),
+        Command::Controller(args) => in_runtime(run_controller(args)),
+        Command::Executor => foreign("executor"),
+        Command::Supervise { folder: _ } => foreign("supervise"),
+        Command::Status(args) => in_runtime(show_status(args)),
+        Command::Svid(args) => in_runtime(show_svid(args)),
+        Command::Config { view } => show_config(view),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "gitea-dynamic-runner", &mut script);
+            answer(&String::from_utf8_lossy(&script))
+        }
+    }
+}
+
+/// A word whose room is not in this build.
+fn foreign(word: &str) -> ExitCode {
+    say(&format!("{word} is not part of this build\n"));
+    ExitCode::FAILURE
+}
+
+fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => {
+            say(&format!("error: no runtime: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run_standalone(args: StandaloneArgs) -> ExitCode {
+    let here = Surroundings::here();
+    match start(&args, &here).await {
+        Ok((prepared, warnings, lock)) => {
+            if here.terminal {
+                say(&words::greeting(&prepared));
+            }
+            let code = run_app(prepared.config, &warnings).await;
+            drop(lock);
+            code
+        }
+        Err(StartError::Settings(errors)) => refuse(&errors),
+        Err(error) => fail(&error, Some(&error.remedy()), error.exit_code()),
+    }
+}
+
+async fn start(
+    args: &StandaloneArgs,
+    here: &Surroundings,
+) -> Result<(standalone::Prepared, Vec<String>, impl Sized + use<>), StartError> {
+    let checked = standalone::check(args, here).await?;
+    let warnings = checked.warnings().to_vec();
+    checked.make_folder()?;
+    let lock = lock(checked.state()).await.map_err(StartError::Locked)?;
+    Ok((standalone::prepare(checked).await?, warnings, lock))
+}
+
+/// The lock of the state folder, held for as long as what is returned lives.
+async fn lock(_state: &Path) -> Result<impl Sized + use<>, String> {
+    Ok(())
+}
+
+async fn run_controller(args: SettingsArgs) -> ExitCode {
+    let raw = Raw::collect(&args, Raw::process_environment().into_iter());
+    match validate(&raw, Supplied::default()) {
+        Ok(config) => run_app(config, &raw.warnings).await,
+        Err(errors) => {
+            say_warnings_early(&raw.warnings);
+            refuse(&errors)
+        }
+    }
+}
+
+async fn run_app(config: Config, warnings: &[String]) -> ExitCode {
+    let secrets = Secrets::default();
+    let keys = [&config.facade.capability, &config.envelope];
+    let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
+    keys.chain([&config.gitea.token]).for_each(|secret| secrets.add(secret.expose()));
+    telemetry::install(config.log, &secrets);
+    for warning in warnings {
+        tracing::warn!(component = "config", "{warning}");
+    }
+    if config.allow_plaintext {
+        tracing::warn!(
+            component = "config",
+            "ALLOW_PLAINTEXT is set: tokens and secrets may cross the network in clear text"
+        );
+    }
+    match crate::app::run(config).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            events::runner_stopped(&format!("{error:#}"), None);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All wrong settings at once, exit 2 (CFG-2, CFG-9).
+fn refuse(errors: &ConfigErrors) -> ExitCode {
+    let remedy = "correct them; `gitea-dynamic-runner config reference` lists every setting";
+    if !std::io::stderr().is_terminal() {
+        early_log();
+        errors.0.iter().for_each(events::configuration_error);
+    }
+    fail(errors, Some(remedy), USAGE)
+}
+
+/// One fatal error: plain words on a terminal, else one JSON line.
+fn fail(error: &dyn fmt::Display, remedy: Option<&str>, code: u8) -> ExitCode {
+    if std::io::stderr().is_terminal() {
+        say(&format!("error: {error}\n"));
+        if let Some(remedy) = remedy {
+            say(&format!("\n  {remedy}\n"));
+        }
+    } else {
+        early_log();
+        events::runner_stopped(error, remedy);
+    }
+    ExitCode::from(code)
+}
+
+fn say_warnings_early(warnings: &[String]) {
+    early_log();
+    for warning in warnings {
+        tracing::warn!(component = "config", "{warning}");
+    }
+}
+
+/// The log before the settings are known.
+fn early_log() {
+    let format = if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json };
+    telemetry::install(Log { format, level: LogLevel::Info }, &Secrets::default());
+}
+
+async fn show_status(args: StatusArgs) -> ExitCode {
+    let at = match (&args.ops, &args.state) {
+        (Some(ops), _) => Ok(ops.clone()),
+        (None, Some(state)) => client::of_state(state).map_err(|e| e.to_string()),
+        (None, None) => match Surroundings::here().state_folder() {
+            Ok(state) => client::of_state(&state).map_err(|e| e.to_string()),
+            Err(error) => Err(format!("{error}; {}", error.remedy())),
+        },
+    };
+    let asked = match at {
+        Ok(at) => client::ask(&at).await.map_err(|e| e.to_string()),
+        Err(problem) => Err(problem),
+    };
+    match asked {
+        Ok((json, snapshot)) => {
+            let shown = if args.json { format!("{}\n", json.trim_end()) } else { status::text(&snapshot) };
+            let code = answer(&shown);
+            if snapshot.ready { code } else { ExitCode::FAILURE }
+        }
+        Err(problem) => {
+            say(&format!("error: {problem}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn show_svid(args: SvidArgs) -> ExitCode {
+    let variables = Raw::process_environment();
+    let endpoint = variables.iter().find(|(name, _)| name == "SPIFFE_ENDPOINT_SOCKET").map(|(_, value)| value.as_str());
+    match svid::fetch(endpoint, Duration::from_secs(args.timeout)).await {
+        Ok(svids) if args.json => answer(&format!("{}\n", serde_json::json!(svids))),
+        Ok(svids) => answer(&svids.svids.iter().map(|s| format!("{}\n", s.spiffe_id)).collect::<String>()),
+        Err(error) => {
+            say(&format!("error: {error}\n"));
+            match error {
+                svid::SvidError::Endpoint(_) => ExitCode::from(USAGE),
+                svid::SvidError::None { .. } => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn show_config(view: ConfigView) -> ExitCode {
+    match view {
+        ConfigView::Reference => answer(&effective::reference()),
+        ConfigView::Schema => answer(&format!("{:#}\n", effective::schema())),
+        ConfigView::Effective { json, settings } => {
+            let raw = Raw::collect(&settings, Raw::process_environment().into_iter());
+            let shown = if json { format!("{:#}\n", effective::json(&raw)) } else { effective::text(&raw) };
+            let code = answer(&shown);
+            raw.warnings.iter().for_each(|warning| say(&format!("warning: {warning}\n")));
+            match config::validate(&raw, Supplied::default()) {
+                Ok(_) => code,
+                Err(errors) => {
+                    say(&format!("error: {errors}\n"));
+                    ExitCode::from(USAGE)
+                }
+            }
+        }
+    }
+}
+
+/// Writes an answer; a reader that went away is no failure.
+fn answer(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Says something to whoever reads stderr; when nobody can, there is nobody to tell.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

@@ -1,0 +1,204 @@
+//! Why one-host mode did not start: one clear message with its remedy, and the exit code.
+
+use std::path::PathBuf;
+
+use crate::config::ConfigErrors;
+
+/// Why nothing was started. The text is the problem; [`StartError::remedy`] says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Flags or settings are wrong.
+    #[error("{0}")]
+    Settings(ConfigErrors),
+    /// No home folder to put the state in.
+    #[error("there is no place for the state folder: neither XDG_STATE_HOME nor HOME is set")]
+    NoStateFolder,
+    /// The first start needs a token.
+    #[error("this state folder has no registration yet, and no --registration-token-file was given")]
+    TokenFileNeeded,
+    /// The token file cannot be used.
+    #[error("the registration token file {path} cannot be used: {cause}")]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// The state folder belongs to another Gitea.
+    #[error("state folder {state} is registered with {registered}, not with {asked}")]
+    OtherGitea {
+        /// The folder.
+        state: PathBuf,
+        /// The Gitea it is registered with.
+        registered: String,
+        /// The one asked for.
+        asked: String,
+    },
+    /// Identities of running jobs would change under them.
+    #[error("state folder {state} was made for trust domain {made}, not for {asked}")]
+    OtherTrustDomain {
+        /// The folder.
+        state: PathBuf,
+        /// The one it was made for.
+        made: String,
+        /// The one asked for.
+        asked: String,
+    },
+    /// Nothing answers.
+    #[error("{url} cannot be reached: {cause}")]
+    Unreachable {
+        /// The address.
+        url: String,
+        /// What happened.
+        cause: String,
+    },
+    /// Something answers, but no Gitea Actions API.
+    #[error("{url} answers, but not as a Gitea with Actions: {seen}")]
+    NotGitea {
+        /// The address.
+        url: String,
+        /// What came instead.
+        seen: String,
+    },
+    /// Gitea does not know the registration token, or knows a newer one.
+    #[error("{url} refused the registration token: {text}")]
+    TokenRefused {
+        /// The address.
+        url: String,
+        /// Gitea's words.
+        text: String,
+    },
+    /// Gitea refused for another reason.
+    #[error("{url} refused to register this runner: {text}")]
+    Refused {
+        /// The address.
+        url: String,
+        /// Gitea's words.
+        text: String,
+    },
+    /// Register was sent and no answer came.
+    #[error("{url} did not answer the registration of {name}: {cause}")]
+    AnswerLost {
+        /// The address.
+        url: String,
+        /// The runner's name there.
+        name: String,
+        /// What happened.
+        cause: String,
+    },
+    /// The state folder cannot be used.
+    #[error("the state folder {path} cannot be used: {cause}")]
+    State {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// The registration file is damaged.
+    #[error("the registration {path} cannot be read: {cause}")]
+    Registration {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// Another process works on the state folder; the text is the lock's.
+    #[error("{0}")]
+    Locked(String),
+    /// No official runner.
+    #[error("the official Gitea runner was not found: {looked}")]
+    RunnerMissing {
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// What was found is not the official runner.
+    #[error("{path} cannot be used as the official Gitea runner: {cause}")]
+    RunnerUnusable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// The facade's port is taken.
+    #[error("port {port} of 127.0.0.1, where running jobs reach this controller, is in use by {holder}")]
+    PortInUse {
+        /// The port.
+        port: u16,
+        /// Who holds it, as far as it can be told.
+        holder: String,
+        /// The file that names the port.
+        file: PathBuf,
+    },
+}
+
+impl StartError {
+    /// What to do about it.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::Settings(_) => "correct them; `gitea-dynamic-runner config reference` lists every setting".into(),
+            Self::NoStateFolder => "name one with --state DIR".into(),
+            Self::TokenFileNeeded => format!("{GET_TOKEN}, write it into a file, and add --registration-token-file FILE"),
+            Self::TokenFile { .. } => format!("{GET_TOKEN} and write it into that file"),
+            Self::OtherGitea { registered, .. } => {
+                format!("use --gitea {registered}, or give the other Gitea a folder of its own with --state DIR")
+            }
+            Self::OtherTrustDomain { made, .. } => {
+                format!("use --trust-domain {made} (or leave it out), or begin anew in another folder with --state DIR")
+            }
+            Self::Unreachable { cause, .. } if cause.contains("certificate") => {
+                "if its certificate is from a CA of your own, set SSL_CERT_FILE to that CA's PEM file".into()
+            }
+            Self::Unreachable { .. } => "check the address, and that this host reaches it: open it with curl".into(),
+            Self::NotGitea { .. } => {
+                "give --gitea the address as in the browser's start page, with its path if it has one; a login page or a \
+                 proxy in front must let /api/actions pass"
+                    .into()
+            }
+            Self::TokenRefused { .. } => format!("tokens are replaced when a new one is made: {GET_TOKEN}"),
+            Self::Refused { .. } => "the words are Gitea's; its log says more".into(),
+            Self::AnswerLost { name, .. } => format!(
+                "start again; Gitea may now show an unused runner {name} that is never online: delete it there \
+                 (Site Administration → Actions → Runners)"
+            ),
+            Self::State { .. } => {
+                "name a folder on a local disk that this user can write to with --state DIR, and see that the disk has space"
+                    .into()
+            }
+            Self::Registration { .. } => {
+                "put it back from a backup, or delete it and start with a new --registration-token-file; tasks of the old \
+                 registration end by Gitea's own time-outs"
+                    .into()
+            }
+            Self::Locked(_) => "stop the other one, or name another folder with --state DIR".into(),
+            Self::RunnerMissing { .. } => format!("get it: {GET_RUNNER}; then put it into PATH as gitea-runner, or set GITEA_RUNNER_BINARY"),
+            Self::RunnerUnusable { .. } => {
+                format!("set GITEA_RUNNER_BINARY to the executable file of the official runner; to get it: {GET_RUNNER}")
+            }
+            Self::PortInUse { file, .. } => format!(
+                "end that process; or, when no job of this state folder is running, delete {} and start again",
+                file.display()
+            ),
+        }
+    }
+
+    /// 2 when the command line or the settings are wrong, 1 when the world said no (requirements §1.5).
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Settings(_)
+            | Self::NoStateFolder
+            | Self::TokenFileNeeded
+            | Self::TokenFile { .. }
+            | Self::OtherGitea { .. }
+            | Self::OtherTrustDomain { .. } => 2,
+            _ => 1,
+        }
+    }
+}
+
+const GET_TOKEN: &str = "copy a registration token in Gitea (Site Administration → Actions → Runners → Create new Runner, or \
+                         the same in the settings of an organisation or repository)";
+
+const GET_RUNNER: &str =
+    "https://gitea.com/gitea/runner/releases, or build it with `go install gitea.com/gitea/runner@latest`";

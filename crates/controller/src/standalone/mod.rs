@@ -1,0 +1,344 @@
+//! One-host mode (NEW-147): from an address and a registration token to a complete [`Config`].
+//!
+//! Order: everything that can be judged without writing (settings, token file, official runner, Gitea's answer to
+//! Ping) is judged by [`check`]; then the caller takes the lock of the state folder; then [`prepare`] registers and
+//! writes. A start that fails in [`check`] leaves nothing behind, and one that fails in [`prepare`] nothing half-written.
+
+mod error;
+pub mod runner;
+mod state;
+#[cfg(test)]
+mod tests;
+mod wire;
+pub mod words;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use domain::id::InstanceId;
+use zeroize::Zeroizing;
+
+pub use self::error::StartError;
+pub use self::state::{Registration, port_in_use};
+use self::wire::Wire;
+use crate::args::StandaloneArgs;
+use crate::config::raw::{Raw, Source};
+use crate::config::{
+    Config, ConfigErrors, GiteaUrl, SecretFile, SecretRule, SettingError, Supplied, check_given, setting, validate,
+    value,
+};
+use crate::files;
+
+/// What this host tells us.
+pub struct Surroundings {
+    /// The environment.
+    pub environment: Vec<(String, String)>,
+    /// The host's name.
+    pub host: String,
+    /// Whether we are root.
+    pub root: bool,
+    /// Whether a person reads stderr.
+    pub terminal: bool,
+    /// Deadline of one call to Gitea.
+    pub gitea_patience: Duration,
+    /// Deadline of the official runner's `--version`.
+    pub runner_patience: Duration,
+}
+
+impl Surroundings {
+    /// Those of this process.
+    #[must_use]
+    pub fn here() -> Self {
+        use std::io::IsTerminal as _;
+        Self {
+            environment: Raw::process_environment(),
+            host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
+            root: rustix::process::geteuid().is_root(),
+            terminal: std::io::stderr().is_terminal(),
+            gitea_patience: Duration::from_secs(30),
+            runner_patience: Duration::from_secs(10),
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        self.environment.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    /// The state folder when nobody names one: of root `/var/lib/gitea-dynamic-runner`, else below the user's own
+    /// state folder by the XDG rules.
+    ///
+    /// # Errors
+    /// [`StartError::NoStateFolder`].
+    pub fn state_folder(&self) -> Result<PathBuf, StartError> {
+        const NAME: &str = "gitea-dynamic-runner";
+        if self.root {
+            return Ok(Path::new("/var/lib").join(NAME));
+        }
+        let absolute = |name| self.variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+        base.map(|base| base.join(NAME)).ok_or(StartError::NoStateFolder)
+    }
+}
+
+/// A start whose preconditions hold; nothing was written yet. No `Debug`: it may hold the registration token.
+pub struct Checked {
+    raw: Raw,
+    url: GiteaUrl,
+    state: PathBuf,
+    token: Option<SecretFile>,
+    trust_domain: Option<String>,
+    runner: runner::Found,
+    name: String,
+    gitea_patience: Duration,
+}
+
+impl Checked {
+    /// The state folder, made by [`Checked::make_folder`].
+    #[must_use]
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// Makes the state folder, 0700, so that it can be locked.
+    ///
+    /// # Errors
+    /// [`StartError::State`].
+    pub fn make_folder(&self) -> Result<(), StartError> {
+        files::private_folder(&self.state).map_err(|error| unusable(&self.state, &error))
+    }
+
+    /// What is strange but harmless about the settings.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.raw.warnings
+    }
+}
+
+/// A start that is complete.
+pub struct Prepared {
+    /// What to run.
+    pub config: Config,
+    /// The runner's name in Gitea.
+    pub name: String,
+    /// Whether this start made the registration.
+    pub registered_now: bool,
+    /// The official runner.
+    pub runner: runner::Found,
+}
+
+/// Judges everything that can be judged without writing.
+///
+/// # Errors
+/// Any [`StartError`] but those of writing.
+pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked, StartError> {
+    let state = match &args.state {
+        Some(path) => std::path::absolute(path).map_err(|error| unusable(path, &error))?,
+        None => here.state_folder()?,
+    };
+    let (raw, url) = settings(args, here)?;
+    let known = Registration::read(&state)?;
+    let token = match &known {
+        Some(known) => {
+            same_world(known, &state, &url, args.trust_domain.as_deref())?;
+            None
+        }
+        None => Some(token_file(args)?),
+    };
+    let named = raw.get("GITEA_RUNNER_BINARY").filter(|(_, source)| **source != Source::Default);
+    let search = here.variable("PATH").unwrap_or_default();
+    let runner = runner::find(named.map(|(text, _)| text), search, here.runner_patience).await?;
+    if known.is_none() {
+        Wire::new(&url, here.gitea_patience)?.ping().await?;
+    }
+    Ok(Checked {
+        raw,
+        url,
+        state,
+        token,
+        trust_domain: args.trust_domain.clone(),
+        runner,
+        name: known.map_or_else(|| format!("gitea-dynamic-runner@{}", here.host), |known| known.name),
+        gitea_patience: here.gitea_patience,
+    })
+}
+
+/// Registers where that is still to be done, writes what is still to be written, and builds the configuration. The
+/// caller holds the lock of the state folder.
+///
+/// # Errors
+/// Any [`StartError`].
+pub async fn prepare(checked: Checked) -> Result<Prepared, StartError> {
+    let Checked { mut raw, url, state, token, trust_domain, runner, name, gitea_patience } = checked;
+    // Read again: the folder may have been registered by a process that held the lock before us.
+    let (known, registered_now) = match (Registration::read(&state)?, token) {
+        (Some(known), _) => {
+            same_world(&known, &state, &url, trust_domain.as_deref())?;
+            (known, false)
+        }
+        (None, Some(token)) => {
+            let labels = declared(&raw);
+            let wire = Wire::new(&url, gitea_patience)?;
+            (register(&wire, &url, &state, &token, name, labels, trust_domain, &raw).await?, true)
+        }
+        (None, None) => return Err(StartError::TokenFileNeeded),
+    };
+    let (capability, envelope) = (state::key(&state, "capability.key")?, state::key(&state, "envelope.key")?);
+    let port = state::facade_port(&state)?;
+    let facade_id = format!("spiffe://{}/gitea-dynamic-runner", known.trust_domain);
+    for (name, value) in [
+        ("STATE_DIR", state.display().to_string()),
+        ("TRUST_DOMAIN", known.trust_domain.clone()),
+        ("RUNNER_FACADE_URL", format!("https://127.0.0.1:{port}")),
+        ("RUNNER_FACADE_LISTEN", format!("127.0.0.1:{port}")),
+        ("RUNNER_FACADE_SPIFFE_ID", facade_id),
+        ("RUNNER_FACADE_CAPABILITY_KEY_FILE", capability.display().to_string()),
+        ("ENVELOPE_KEY_FILE", envelope.display().to_string()),
+        ("GITEA_RUNNER_BINARY", runner.path.display().to_string()),
+    ] {
+        raw.set(name, &value, Source::Standalone);
+    }
+    let held = |text: Zeroizing<String>| SecretFile::held(Registration::file(&state), text);
+    let registration = Some((held(Zeroizing::new(known.uuid)), held(known.token)));
+    let config = validate(&raw, Supplied { registration }).map_err(StartError::Settings)?;
+    Ok(Prepared { config, name: known.name, registered_now, runner })
+}
+
+/// Flags and the rest of the settings, as far as they can be judged now.
+fn settings(args: &StandaloneArgs, here: &Surroundings) -> Result<(Raw, GiteaUrl), StartError> {
+    let mut raw = Raw::collect(&args.settings, here.environment.iter().cloned());
+    for (name, value) in
+        [("COMPONENTS", "scheduler,local-worker"), ("QUEUE", "embedded"), ("IDENTITY_ISSUER", "built-in")]
+    {
+        raw.force(name, value);
+    }
+    raw.set("GITEA_INSTANCE_URL", &args.gitea, Source::Flag);
+    let flags =
+        [("LOCAL_CAPACITY", &args.capacity), ("OPS_LISTEN", &args.ops_listen), ("TRUST_DOMAIN", &args.trust_domain)];
+    for (name, value) in flags.iter().filter_map(|(name, value)| value.as_ref().map(|value| (*name, value))) {
+        raw.set(name, value, Source::Flag);
+    }
+    raw.preset("DEFAULT_BACKEND", "local");
+    raw.preset("OPS_LISTEN", &crate::args::STANDALONE_OPS.to_string());
+    if here.terminal {
+        raw.preset("LOG_FORMAT", "text");
+    }
+    labels(&mut raw, &args.label);
+    check_given(&raw).map_err(StartError::Settings)?;
+    let url = GiteaUrl::parse(&args.gitea).map_err(|problem| {
+        let row = &crate::config::table::GITEA_INSTANCE_URL;
+        one(SettingError::of("--gitea", row.rule, setting::Shown::Plain, &args.gitea, problem))
+    })?;
+    if url.is_exposed() && raw.get("ALLOW_PLAINTEXT").is_none_or(|(text, _)| text != "true") {
+        return Err(one(SettingError::new(
+            "--gitea",
+            format!("--gitea: {url} would carry tokens and secrets in clear text"),
+            "use https, or add --set ALLOW_PLAINTEXT=true if the network is yours alone",
+        )));
+    }
+    Ok((raw, url))
+}
+
+/// Each `--label L` is `L=local` beside what EXTRA_LABELS says already.
+fn labels(raw: &mut Raw, labels: &[String]) {
+    let known = raw.get("EXTRA_LABELS").map(|(text, _)| text.to_owned());
+    let named = labels.iter().map(|label| label.trim()).filter(|label| !matches!(*label, "local" | "self-hosted"));
+    let mut all: Vec<String> = known.into_iter().collect();
+    for label in named {
+        match value::plain_label(label) {
+            Ok(label) => all.push(format!("{label}=local")),
+            Err(why) => raw.errors.push(SettingError::new(
+                "EXTRA_LABELS",
+                format!("--label: {why}"),
+                "write the plain name, as runs-on names it",
+            )),
+        }
+    }
+    raw.set("EXTRA_LABELS", &all.join(","), Source::Flag);
+}
+
+fn one(error: SettingError) -> StartError {
+    StartError::Settings(ConfigErrors(vec![error]))
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> StartError {
+    StartError::State { path: path.to_owned(), cause: crate::config::secret::plain(error) }
+}
+
+/// The folder belongs to one Gitea and one trust domain for good: running jobs and their identities hang on both.
+fn same_world(
+    known: &Registration,
+    state: &Path,
+    url: &GiteaUrl,
+    trust_domain: Option<&str>,
+) -> Result<(), StartError> {
+    if known.gitea != url.as_str() {
+        let (registered, asked) = (known.gitea.clone(), url.to_string());
+        return Err(StartError::OtherGitea { state: state.to_owned(), registered, asked });
+    }
+    match trust_domain.filter(|asked| *asked != known.trust_domain) {
+        Some(asked) => Err(StartError::OtherTrustDomain {
+            state: state.to_owned(),
+            made: known.trust_domain.clone(),
+            asked: asked.to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn token_file(args: &StandaloneArgs) -> Result<SecretFile, StartError> {
+    let path = args.registration_token_file.as_ref().ok_or(StartError::TokenFileNeeded)?;
+    SecretFile::read(path, SecretRule::Text).map_err(|problem| StartError::TokenFile {
+        path: path.clone(),
+        cause: match problem {
+            setting::Problem::Breaks => "it is not accepted".into(),
+            setting::Problem::Invalid(why) | setting::Problem::Unreadable(why) => why,
+        },
+    })
+}
+
+/// The labels to register with, in the order of requirements §1.1; Declare says them again at every start.
+fn declared(raw: &Raw) -> Vec<String> {
+    let text = |name| raw.get(name).map_or("", |(text, _)| text);
+    let neutral = (text("DECLARE_SELF_HOSTED") == "true").then(|| "self-hosted".to_owned());
+    let extra = text("EXTRA_LABELS")
+        .split(',')
+        .filter_map(|item| item.split_once('='))
+        .map(|(label, _)| label.trim().to_owned());
+    neutral.into_iter().chain(["local".to_owned()]).chain(extra).collect()
+}
+
+/// Registers and writes the registration before anything else can use or lose it.
+#[expect(clippy::too_many_arguments, reason = "one call; each is a different thing")]
+async fn register(
+    wire: &Wire<'_>,
+    url: &GiteaUrl,
+    state: &Path,
+    token: &SecretFile,
+    name: String,
+    labels: Vec<String>,
+    trust_domain: Option<String>,
+    raw: &Raw,
+) -> Result<Registration, StartError> {
+    // Reserved before Gitea is asked: it tells UUID and token only once.
+    let place = files::Reserved::new(&Registration::file(state)).map_err(|error| unusable(state, &error))?;
+    let runner = wire.register(&name, token.expose(), labels).await?;
+    let instance = raw.get("INSTANCE_ID").and_then(|(text, _)| text.parse::<InstanceId>().ok());
+    let instance = instance.unwrap_or_else(|| InstanceId::derive(url.as_str(), &runner.uuid));
+    let registration = Registration {
+        gitea: url.as_str().to_owned(),
+        uuid: runner.uuid,
+        token: Zeroizing::new(runner.token),
+        name: if runner.name.is_empty() { name } else { runner.name },
+        id: runner.id,
+        trust_domain: trust_domain.unwrap_or_else(|| default_trust_domain(&instance)),
+    };
+    registration.write(place).map_err(|error| unusable(&Registration::file(state), &error))?;
+    Ok(registration)
+}
+
+/// `<instance>.gdr.internal`: `internal` is reserved for private use, so no other trust domain has that name, and it
+/// stays the same for the life of the registration.
+#[must_use]
+pub fn default_trust_domain(instance: &InstanceId) -> String {
+    format!("{instance}.gdr.internal")
+}

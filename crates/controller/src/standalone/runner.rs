@@ -1,0 +1,131 @@
+//! Finds the official Gitea runner and asks it for its version.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::fs::{Access, access};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+
+use super::error::StartError;
+
+/// Names the official runner goes by.
+const NAMES: [&str; 2] = ["gitea-runner", "act_runner"];
+
+/// A runner that answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its version, without `v`.
+    pub version: String,
+}
+
+/// Finds the runner: `named` (a path, or a name in `search`), else the known names in `search` (the value of PATH).
+/// It must be an executable file and answer `--version` within `patience`.
+///
+/// # Errors
+/// [`StartError::RunnerMissing`] or [`StartError::RunnerUnusable`].
+pub async fn find(named: Option<&str>, search: &str, patience: Duration) -> Result<Found, StartError> {
+    let path = match named {
+        Some(path) if path.contains('/') => PathBuf::from(path),
+        Some(name) => in_path(&[name], search)?,
+        None => in_path(&NAMES, search)?,
+    };
+    let unusable = |cause: String| StartError::RunnerUnusable { path: path.clone(), cause };
+    executable(&path).map_err(unusable)?;
+    let version = version(&path, patience).await.map_err(unusable)?;
+    Ok(Found { path, version })
+}
+
+/// The first executable file of one of these names; without one, a file that is not executable, so that it is named.
+fn in_path(names: &[&str], search: &str) -> Result<PathBuf, StartError> {
+    let folders: Vec<_> = search.split(':').filter(|folder| folder.starts_with('/')).collect();
+    let candidates = names.iter().flat_map(|name| folders.iter().map(move |folder| Path::new(folder).join(name)));
+    let files: Vec<_> = candidates.filter(|path| path.is_file()).collect();
+    match files.iter().find(|path| executable(path).is_ok()).or(files.first()) {
+        Some(path) => Ok(path.clone()),
+        None => Err(StartError::RunnerMissing { looked: format!("no {} in PATH", names.join(" or ")) }),
+    }
+}
+
+fn executable(path: &Path) -> Result<(), String> {
+    let metadata = std::fs::metadata(path).map_err(|e| crate::config::secret::plain(&e))?;
+    if !metadata.is_file() {
+        return Err("it is not a regular file".into());
+    }
+    access(path, Access::EXEC_OK).map_err(|_| "it is not executable for this user".into())
+}
+
+async fn version(path: &Path, patience: Duration) -> Result<String, String> {
+    let mut command = Command::new(path);
+    command.arg("--version").env_clear().env("PATH", "/usr/bin:/bin");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // A group of its own, so that whatever it starts ends with it.
+    let mut child = command.process_group(0).spawn().map_err(|e| crate::config::secret::plain(&e))?;
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+    let stdout = child.stdout.take();
+    let answered = tokio::time::timeout(patience, async {
+        let mut text = Vec::new();
+        if let Some(stdout) = stdout {
+            stdout.take(4096).read_to_end(&mut text).await.map_err(|e| e.to_string())?;
+        }
+        let status = child.wait().await.map_err(|e| e.to_string())?;
+        Ok::<_, String>((String::from_utf8_lossy(&text).into_owned(), status))
+    })
+    .await;
+    let Ok(answered) = answered else {
+        if let Some(group) = group {
+            // It may have ended by itself in this moment.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        return Err(format!("it did not answer --version within {} s", patience.as_secs_f32().ceil()));
+    };
+    let (text, status) = answered?;
+    match parse(&text) {
+        Some(version) if status.success() => Ok(version),
+        Some(_) => Err(format!("--version ended with {status}")),
+        None => Err(format!("it does not answer --version with a version ({status})")),
+    }
+}
+
+/// The version in `gitea-runner version v1.0.8`.
+fn parse(text: &str) -> Option<String> {
+    let version = |word: &&str| {
+        let mut parts = word.split('.');
+        let number = |part: Option<&str>| part.is_some_and(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()));
+        number(parts.next()) && number(parts.next()) && parts.next().is_some()
+    };
+    let words = text.split_whitespace().map(|word| word.strip_prefix('v').unwrap_or(word));
+    words.filter(|w| w.len() <= 64 && w.as_bytes().is_ascii()).find(version).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn versions() {
+        assert_eq!(parse("gitea-runner version v1.0.8\n").as_deref(), Some("1.0.8"));
+        assert_eq!(parse("act_runner version v0.2.11-dev").as_deref(), Some("0.2.11-dev"));
+        assert_eq!(parse("hello 1.0"), None);
+        assert_eq!(parse(""), None);
+    }
+
+    /// A file that cannot be executed does not hide one that can, whatever its name.
+    #[tokio::test]
+    async fn the_first_executable_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = dir.path().join("act_runner");
+        std::fs::write(dir.path().join("gitea-runner"), "").unwrap();
+        std::fs::write(&runner, "#!/bin/sh\necho act_runner version v0.2.11\n").unwrap();
+        std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let search = format!("relative:{}", dir.path().display());
+        let found = find(None, &search, Duration::from_secs(10)).await.unwrap();
+        assert_eq!(found, Found { path: runner, version: "0.2.11".to_owned() });
+    }
+}

@@ -1,0 +1,152 @@
+//! What one-host mode keeps in its state folder: registration, keys, the facade's port. Each file is written once,
+//! whole, 0600, before anything relies on it.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::error::StartError;
+use crate::config::secret::plain;
+use crate::{files, holder};
+
+/// UUID and token of our one registration, and what was fixed with it. No `Debug`: it holds the token.
+pub struct Registration {
+    /// Base URL of the Gitea, without trailing `/`.
+    pub gitea: String,
+    /// UUID.
+    pub uuid: String,
+    /// Token.
+    pub token: Zeroizing<String>,
+    /// The runner's name in Gitea.
+    pub name: String,
+    /// The runner's number in Gitea.
+    pub id: i64,
+    /// The trust domain of this state folder.
+    pub trust_domain: String,
+}
+
+/// The form on the disk.
+#[derive(Serialize, Deserialize)]
+struct OnDisk<'a> {
+    gitea: String,
+    uuid: String,
+    token: std::borrow::Cow<'a, str>,
+    name: String,
+    id: i64,
+    trust_domain: String,
+}
+
+impl Registration {
+    /// The file in a state folder.
+    #[must_use]
+    pub fn file(state: &Path) -> PathBuf {
+        state.join("registration.json")
+    }
+
+    /// Reads the registration; none when the folder has none yet.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read.
+    pub fn read(state: &Path) -> Result<Option<Self>, StartError> {
+        let path = Self::file(state);
+        let damaged = |cause: String| StartError::Registration { path: path.clone(), cause };
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => Zeroizing::new(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(damaged(plain(&error))),
+        };
+        // The parser's text may repeat the content: only the place is told.
+        let on_disk: OnDisk<'_> = serde_json::from_str(&text)
+            .map_err(|e| damaged(format!("no registration at line {}, column {}", e.line(), e.column())))?;
+        let OnDisk { gitea, uuid, token, name, id, trust_domain } = on_disk;
+        if uuid.is_empty() || token.is_empty() {
+            return Err(damaged("UUID or token is empty".into()));
+        }
+        Ok(Some(Self { gitea, uuid, token: Zeroizing::new(token.into_owned()), name, id, trust_domain }))
+    }
+
+    /// Writes it into the place that was reserved before Gitea was asked.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn write(&self, place: files::Reserved) -> io::Result<()> {
+        let on_disk = OnDisk {
+            gitea: self.gitea.clone(),
+            uuid: self.uuid.clone(),
+            token: self.token.as_str().into(),
+            name: self.name.clone(),
+            id: self.id,
+            trust_domain: self.trust_domain.clone(),
+        };
+        let text = Zeroizing::new(serde_json::to_string_pretty(&on_disk)?);
+        place.commit(text.as_bytes())
+    }
+}
+
+/// Makes a key of 32 random bytes as 64 hex digits where there is none yet.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn key(state: &Path, name: &str) -> Result<PathBuf, StartError> {
+    let path = state.join("keys").join(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    let unusable = |cause: String| StartError::State { path: path.clone(), cause };
+    files::private_folder(&state.join("keys")).map_err(|e| unusable(plain(&e)))?;
+    let mut random = Zeroizing::new([0; 32]);
+    getrandom::fill(random.as_mut()).map_err(|e| unusable(e.to_string()))?;
+    let text = Zeroizing::new(random.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    files::write(&path, text.as_bytes()).map_err(|e| unusable(plain(&e)))?;
+    Ok(path)
+}
+
+/// The facade's port on 127.0.0.1. It is the same at every start, since running jobs know it.
+///
+/// # Errors
+/// It is in use, or cannot be written down.
+pub(super) fn facade_port(state: &Path) -> Result<u16, StartError> {
+    let file = state.join("facade.port");
+    let unusable = |cause: String| StartError::State { path: file.clone(), cause };
+    let known = match std::fs::read_to_string(&file) {
+        Ok(text) => Some(text.trim().parse().map_err(|_| unusable("it holds no port".into()))?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(unusable(plain(&error))),
+    };
+    if let Some(port) = known {
+        return match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => Ok(port),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(port_in_use(port, file)),
+            Err(error) => Err(unusable(plain(&error))),
+        };
+    }
+    let port = free_port().map_err(|e| unusable(plain(&e)))?;
+    files::write(&file, format!("{port}\n").as_bytes()).map_err(|e| unusable(plain(&e)))?;
+    Ok(port)
+}
+
+/// What to say when the facade cannot listen.
+#[must_use]
+pub fn port_in_use(port: u16, file: PathBuf) -> StartError {
+    let holder = holder::of_port(port).unwrap_or_else(|| "another process".to_owned());
+    StartError::PortInUse { port, holder, file }
+}
+
+/// A free port, if possible below the range from which the kernel takes ports for outgoing connections: one of those
+/// could sit on ours while the controller is away.
+fn free_port() -> io::Result<u16> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let below = range.split_whitespace().next().and_then(|low| low.parse().ok()).unwrap_or(32_768_u16);
+    for _ in 0..32 {
+        let mut random = [0; 2];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        let port = 10_240 + u16::from_ne_bytes(random) % below.saturating_sub(10_240).max(1);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

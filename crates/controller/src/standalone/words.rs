@@ -1,0 +1,48 @@
+//! What one-host mode says to a person on a terminal.
+
+use std::fmt::Write as _;
+
+use super::Prepared;
+use crate::config::IdentitySource;
+
+/// What it does, what to write into a workflow, where things are, how to stop.
+#[must_use]
+pub fn greeting(prepared: &Prepared) -> String {
+    let config = &prepared.config;
+    let (state, capacity) = (config.state_dir.display(), config.capacity.local);
+    let jobs =
+        if capacity.get() == 1 { "one job at a time".to_owned() } else { format!("up to {capacity} jobs at a time") };
+    let registered = if prepared.registered_now { "registered now as" } else { "registered as" };
+    let mut out = String::new();
+    let _ = writeln!(out, "gitea-dynamic-runner {}\n", env!("CARGO_PKG_VERSION"));
+    let _ = writeln!(out, "  Gitea      {}, {registered} {}", config.gitea.url, prepared.name);
+    let _ = writeln!(out, "  Jobs       {jobs}, each in a process of its own that is thrown away at its end");
+    let _ = writeln!(out, "  Runner     {} (version {})", prepared.runner.path.display(), prepared.runner.version);
+    let _ = writeln!(out, "  Identity   spiffe://{}/ci/<owner>/<repository>/<job>", config.identity.trust_domain());
+    if let IdentitySource::WorkloadApi(endpoint) = &config.identity.source {
+        let _ = writeln!(out, "             issued by {}", endpoint.as_str());
+    }
+    let _ = writeln!(out, "  State      {state}\n");
+    let _ = writeln!(out, "Write one of these into a workflow: {}\n", labels(prepared).join(", "));
+    let _ = writeln!(out, "  jobs:\n    build:\n      runs-on: local\n");
+    let _ = writeln!(out, "What it is doing:  gitea-dynamic-runner status --state {state}");
+    let _ = writeln!(out, "To stop: Ctrl-C. Running jobs go on, and the next start takes them up again.");
+    out
+}
+
+/// The last words: how many jobs go on.
+#[must_use]
+pub fn goodbye(running: usize) -> String {
+    match running {
+        0 => "Stopped. No job was running.\n".to_owned(),
+        1 => "Stopped. One job goes on; the next start takes it up again.\n".to_owned(),
+        n => format!("Stopped. {n} jobs go on; the next start takes them up again.\n"),
+    }
+}
+
+/// The labels that a job can name.
+fn labels(prepared: &Prepared) -> Vec<&str> {
+    let labels = &prepared.config.labels;
+    let neutral = labels.declare_self_hosted.then_some("self-hosted");
+    neutral.into_iter().chain(["local"]).chain(labels.extra.iter().map(|(label, _)| label.as_str())).collect()
+}
