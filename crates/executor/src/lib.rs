@@ -28,6 +28,7 @@ mod token;
 pub use limits::{Graces, Limits, Patience};
 pub use link::{BoxStream, Link, Stream};
 pub use runner::launch::Starter;
+pub use runner::orphans::Orphans;
 pub use settings::Settings;
 pub use signals::Signals;
 pub use start::run;

@@ -3,4 +3,5 @@
 pub(crate) mod environment;
 pub(crate) mod files;
 pub(crate) mod launch;
+pub(crate) mod orphans;
 pub(crate) mod process;

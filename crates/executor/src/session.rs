@@ -132,12 +132,13 @@ async fn with_runner(
     let mut background = JoinSet::new();
     background.spawn(proxy.serve());
     background.spawn(deliver::deliver(Arc::clone(&outbox), Arc::clone(&facade), settings.limits.report));
-    let process = match Process::start(&mut command) {
+    let process = match Process::start(&mut command, settings.orphans) {
         Ok(process) => process,
         Err(error) => return not_started(format!("start {}: {error}", settings.runner_binary.display())),
     };
     let mut watch = Watch::new(process, Arc::clone(&outbox), facade, settings.limits, files.registration);
     let ended = watch.until_ended(signals, notices_seen).await;
+    settings.orphans.end().await;
     outbox.until(|spool| !spool.owes()).await;
     let end = judged(&outbox, ended, watch.had_nothing_to_do(), declare_failed.load(Ordering::Relaxed));
     background.shutdown().await;

@@ -7,6 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::limits::Limits;
 use crate::runner::launch::Starter;
+use crate::runner::orphans::Orphans;
 
 /// The settings of one executor.
 pub struct Settings {
@@ -32,6 +33,8 @@ pub struct Settings {
     pub runner_config: Option<PathBuf>,
     /// How the runner is started.
     pub starter: Starter,
+    /// Whether what the job leaves behind is ours to end.
+    pub orphans: Orphans,
     /// Time limits.
     pub limits: Limits,
 }

@@ -16,6 +16,7 @@ use crate::identity::{self, Identity};
 use crate::limits::Limits;
 use crate::link::{BoxStream, Link};
 use crate::runner::launch::{Starter, become_runner};
+use crate::runner::orphans::Orphans;
 use crate::session::{self, End};
 use crate::settings::Settings;
 use crate::signals::{self, Signals};
@@ -60,6 +61,8 @@ fn prepared(get: impl Fn(&str) -> Option<String>) -> Result<(Settings, Launch), 
         CapabilitySource::File(path) => capability_file(&path).map_err(usage)?,
         CapabilitySource::Inline(text) => text,
     };
+    // Found before the kernel hides this process's links.
+    let starter = Starter::this_program();
     // From here on nobody of the same user reads our memory or our environment.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%error, "a step may be able to read the executor's memory");
@@ -77,7 +80,8 @@ fn prepared(get: impl Fn(&str) -> Option<String>) -> Result<(Settings, Launch), 
         deadline: env.deadline,
         runner_binary: env.runner_binary.as_deref().unwrap_or("gitea-runner").into(),
         runner_config: env.runner_config.as_deref().map(PathBuf::from),
-        starter: Starter::this_program(),
+        starter,
+        orphans: Orphans::adopt(),
         limits: Limits::default(),
     };
     Ok((settings, Launch { env, facade }))
@@ -138,4 +142,23 @@ async fn served(settings: &Settings, launch: &Launch, identity: &Identity, signa
         .boxed()
     });
     session::run(settings, link, signals).await
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// NEW-72, NEW-116: read once, without its line end, and gone.
+    #[test]
+    fn capability_is_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("capability");
+        std::fs::write(&path, "c2.text\n").unwrap();
+        assert_eq!(capability_file(&path).unwrap().as_str(), "c2.text");
+        assert!(capability_file(&path).unwrap_err().contains("CI_RUNNER_CAPABILITY_FILE"));
+        std::fs::write(&path, " \n").unwrap();
+        assert!(capability_file(&path).unwrap_err().contains("empty"));
+    }
 }

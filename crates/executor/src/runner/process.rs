@@ -1,4 +1,4 @@
-//! The runner's process: signals to its group, its end, and the orphans of a container's first process (NEW-114).
+//! The runner's process: signals to its group and its end.
 //!
 //! Held here: the group is killed while its leader is still a zombie, so the group's number cannot be anybody else's.
 
@@ -6,8 +6,12 @@ use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process_group, waitid, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process_group, wait, waitid, waitpid,
+};
 use tokio::signal::unix::{SignalKind, signal};
+
+use super::orphans::Orphans;
 
 /// How the runner ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +25,7 @@ pub(crate) struct Ended {
 /// A started runner.
 pub(crate) struct Process {
     pid: Pid,
+    orphans: Orphans,
     child_signals: tokio::signal::unix::Signal,
 }
 
@@ -29,13 +34,13 @@ impl Process {
     ///
     /// # Errors
     /// The program cannot be started.
-    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
+    pub(crate) fn start(command: &mut Command, orphans: Orphans) -> io::Result<Self> {
         let child_signals = signal(SignalKind::child())?;
         // The handle itself is not needed: whoever reaps by process id must be the only one.
         let child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process id is out of range"))?;
-        Ok(Self { pid, child_signals })
+        Ok(Self { pid, orphans, child_signals })
     }
 
     /// Sends a signal to the runner and everything that stayed in its group. A group that is gone is no error.
@@ -64,29 +69,27 @@ impl Process {
         match waitid(WaitId::Pid(self.pid), look) {
             Ok(Some(_)) => {
                 self.signal(Signal::KILL);
-                return self.take(Some(self.pid));
+                self.ended_in(|| waitpid(Some(self.pid), WaitOptions::NOHANG))
             }
-            Ok(None) => {}
+            // The runner may end between the look and this: then its status comes here, and its group is left to
+            // whoever ends the orphans.
+            Ok(None) if self.orphans == Orphans::Adopted => self.ended_in(|| wait(WaitOptions::NOHANG)),
+            Ok(None) => None,
             Err(error) => {
                 tracing::error!(%error, "the runner's end cannot be known");
-                return Some(Ended { code: None, signal: None });
+                Some(Ended { code: None, signal: None })
             }
         }
-        // The kernel gives orphans to the first process of a container alone; elsewhere they are not ours to reap.
-        if getpid().as_raw_nonzero().get() == 1 { self.take(None) } else { None }
     }
 
-    /// Reaps `which`, or every ended child; says so when the runner was among them.
-    fn take(&self, which: Option<Pid>) -> Option<Ended> {
+    /// Takes statuses until there is none; the runner's is returned.
+    fn ended_in(&self, next: impl Fn() -> rustix::io::Result<Option<(Pid, WaitStatus)>>) -> Option<Ended> {
         let mut ended = None;
-        while let Ok(Some((pid, status))) = waitpid(which, WaitOptions::NOHANG) {
+        while let Ok(Some((pid, status))) = next() {
             if pid == self.pid {
                 let status = ExitStatus::from_raw(status.as_raw());
                 ended = Some(Ended { code: status.code(), signal: status.signal() });
             }
-        }
-        if ended.is_some() {
-            self.signal(Signal::KILL);
         }
         ended
     }
@@ -115,12 +118,12 @@ mod tests {
 
     #[tokio::test]
     async fn code_and_signal() {
-        let mut process = Process::start(&mut shell("exit 7")).unwrap();
+        let mut process = Process::start(&mut shell("exit 7"), Orphans::NotOurs).unwrap();
         assert_eq!(end_of(&mut process).await, Ended { code: Some(7), signal: None });
-        let mut process = Process::start(&mut shell("sleep 600")).unwrap();
+        let mut process = Process::start(&mut shell("sleep 600"), Orphans::NotOurs).unwrap();
         process.signal(Signal::TERM);
         assert_eq!(end_of(&mut process).await, Ended { code: None, signal: Some(15) });
-        assert!(Process::start(&mut Command::new("/no/such/program")).is_err());
+        assert!(Process::start(&mut Command::new("/no/such/program"), Orphans::NotOurs).is_err());
     }
 
     /// NEW-113: what stayed in the group ends with the runner. The pipe closes when its last holder is gone.
@@ -129,7 +132,7 @@ mod tests {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut command = shell("sleep 600 & exit 0");
         command.stdout(Stdio::from(writer));
-        let mut process = Process::start(&mut command).unwrap();
+        let mut process = Process::start(&mut command, Orphans::NotOurs).unwrap();
         drop(command);
         end_of(&mut process).await;
         let closed = tokio::task::spawn_blocking(move || reader.read(&mut [0; 1]).unwrap());

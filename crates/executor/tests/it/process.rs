@@ -56,3 +56,27 @@ async fn dies_with_its_parent() {
     let rest = tokio::task::spawn_blocking(move || output.read_to_end(&mut Vec::new()).unwrap());
     tokio::time::timeout(Duration::from_secs(20), rest).await.expect("the runner outlives its parent").unwrap();
 }
+
+/// EXE-1: everything that is missing or malformed, at once, and exit 2.
+#[test]
+fn environment() {
+    let output = Command::new(PROGRAM)
+        .env_clear()
+        .env("CI_RUNNER_FACADE_URL", "http://facade.example")
+        .env("CI_RUNNER_BACKEND", "cloud")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    for name in [
+        "CI_ASSIGNMENT_ID",
+        "CI_RUNNER_CAPABILITY",
+        "CI_RUNNER_FACADE_URL",
+        "CI_RUNNER_FACADE_SPIFFE_ID",
+        "CI_SPIFFE_ID",
+        "CI_RUNNER_BACKEND",
+        "SPIFFE_ENDPOINT_SOCKET",
+    ] {
+        assert!(text.contains(name), "{name} is not in {text}");
+    }
+}

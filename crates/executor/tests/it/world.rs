@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use buffa::MessageField;
-use executor::{BoxStream, Limits, Link, Settings, Starter};
+use executor::{BoxStream, Limits, Link, Orphans, Settings, Starter};
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use runner_proto::runner::v1::Task;
@@ -57,6 +57,7 @@ impl Run {
             runner_binary,
             runner_config: Some(config),
             starter,
+            orphans: Orphans::NotOurs,
             limits,
         };
         let (signals, received) = mpsc::unbounded_channel();
