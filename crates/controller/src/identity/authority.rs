@@ -221,3 +221,104 @@ pub(super) fn from_x509(time: x509_parser::time::ASN1Time) -> Result<Timestamp, 
     Timestamp::from_second(time.timestamp())
         .map_err(|_| AuthorityError::Read("a certificate in it has no usable dates"))
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use std::sync::Arc;
+
+    use super::*;
+
+    const LIFETIMES: Lifetimes = Lifetimes {
+        leaf: Duration::from_secs(60),
+        authority: Duration::from_secs(1000),
+        announcement: Duration::from_secs(10),
+    };
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    fn authority(second: i64) -> Arc<Authority> {
+        Arc::new(Authority::make(&"td.test".parse().unwrap(), at(second), LIFETIMES.authority).unwrap())
+    }
+
+    #[track_caller]
+    fn check(list: &[Arc<Authority>], second: i64, expected_signer: Option<usize>, expected_due: Due) {
+        assert_eq!(signer(list, at(second), &LIFETIMES), expected_signer, "signer at {second}");
+        assert_eq!(due(list, at(second), &LIFETIMES), expected_due, "due at {second}");
+    }
+
+    #[test]
+    fn a_successor_is_announced_before_it_signs_and_the_old_one_verifies_until_it_ends() {
+        let mut list = vec![authority(0)];
+        check(&list, 0, Some(0), Due::NothingUntil(at(500)));
+        check(&list, 499, Some(0), Due::NothingUntil(at(500)));
+        check(&list, 500, Some(0), Due::Successor);
+        list.push(authority(500));
+        check(&list, 500, Some(0), Due::NothingUntil(at(510)));
+        check(&list, 509, Some(0), Due::NothingUntil(at(510)));
+        check(&list, 510, Some(1), Due::Retirement);
+        list[0] = Arc::new(list[0].retired());
+        check(&list, 510, Some(1), Due::NothingUntil(at(1000)));
+        check(&list, 999, Some(1), Due::NothingUntil(at(1000)));
+        check(&list, 1000, Some(1), Due::Successor);
+        list.push(authority(1000));
+        check(&list, 1000, Some(1), Due::Retirement);
+        list.remove(0);
+        check(&list, 1000, Some(0), Due::NothingUntil(at(1010)));
+    }
+
+    #[test]
+    fn after_a_long_sleep_a_successor_signs_at_once() {
+        let mut list = vec![authority(0)];
+        check(&list, 5000, None, Due::Successor);
+        list.push(authority(5000));
+        check(&list, 5000, Some(1), Due::Retirement);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_leaves_a_signer_and_breeds_no_successors() {
+        let list = vec![Arc::new(authority(0).retired()), authority(500)];
+        assert_eq!(signer(&list, at(100), &LIFETIMES), Some(1));
+        assert!(matches!(due(&list, at(100), &LIFETIMES), Due::NothingUntil(_)));
+    }
+
+    #[test]
+    fn no_leaf_outlives_its_authority() {
+        let authority = authority(0);
+        let id = "spiffe://td.test/ci/o/r/j".parse().unwrap();
+        let end =
+            |now| super::super::peer::not_after(&authority.issue(&id, at(now), LIFETIMES.leaf).unwrap().certificate);
+        assert_eq!(end(0), Some(at(60)));
+        assert_eq!(end(980), Some(at(1000)));
+    }
+
+    /// IDN-9: two runs of one job have one ID and different serial numbers.
+    #[test]
+    fn two_leaves_of_one_id_differ_in_key_and_serial() {
+        let authority = authority(0);
+        let id = "spiffe://td.test/ci/o/r/j".parse().unwrap();
+        let serial = |leaf: &Leaf| X509Certificate::from_der(&leaf.certificate).unwrap().1.raw_serial().to_vec();
+        let first = authority.issue(&id, at(0), LIFETIMES.leaf).unwrap();
+        let second = authority.issue(&id, at(0), LIFETIMES.leaf).unwrap();
+        assert_ne!(serial(&first), serial(&second));
+        assert_ne!(*first.key, *second.key);
+    }
+
+    #[test]
+    fn a_foreign_or_mismatched_authority_is_not_read() {
+        let (domain, foreign): (TrustDomain, TrustDomain) = ("td.test".parse().unwrap(), "other.test".parse().unwrap());
+        let (one, other) = (authority(0), authority(1));
+        let read = |domain, certificate: &[u8], key: Option<&[u8]>| Authority::read(domain, certificate.to_vec(), key);
+        let key = |authority: &Authority| authority.key.as_ref().unwrap().pkcs8().to_vec();
+        let again = read(&domain, &one.certificate, Some(&key(&one))).ok().unwrap();
+        assert_eq!((again.created, again.not_after), (one.created, one.not_after));
+        assert!(read(&domain, &one.certificate, Some(&key(&other))).is_err(), "the key of another certificate");
+        assert!(read(&domain, &one.certificate, Some(b"key")).is_err(), "no key");
+        assert!(read(&domain, b"certificate", None).is_err(), "no certificate");
+        assert!(read(&foreign, &one.certificate, None).is_err(), "another trust domain");
+        let leaf = one.issue(&"spiffe://td.test/x".parse().unwrap(), at(0), LIFETIMES.leaf).unwrap();
+        assert!(read(&domain, &leaf.certificate, None).is_err(), "a leaf");
+    }
+}

@@ -17,6 +17,8 @@ mod peer;
 mod serve;
 mod socket;
 mod store;
+#[cfg(test)]
+mod tests;
 
 mod workload_api;
 

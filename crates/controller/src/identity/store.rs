@@ -208,3 +208,109 @@ fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
     file.write_all(text)?;
     file.sync_all()
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use std::{sync::Arc, time::Duration};
+
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn domain() -> TrustDomain {
+        "td.test".parse().unwrap()
+    }
+
+    fn authority() -> Arc<Authority> {
+        Arc::new(Authority::make(&domain(), Timestamp::now(), Duration::from_secs(1000)).unwrap())
+    }
+
+    fn written() -> (tempfile::TempDir, Store) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path(), &domain());
+        store.create(&[authority()]).unwrap();
+        (dir, store)
+    }
+
+    fn error(store: &Store) -> String {
+        store.load().err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_belongs_to_its_owner_alone() {
+        let (dir, store) = written();
+        let mode = fs::metadata(store.path()).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600);
+        let first = store.load().unwrap().unwrap();
+        let retired: Vec<_> =
+            first.iter().map(|authority| Arc::new(authority.retired())).chain([authority()]).collect();
+        store.replace(&retired).unwrap();
+        let second = store.load().unwrap().unwrap();
+        assert_eq!(second[0].certificate, first[0].certificate);
+        assert!(second[0].key.is_none() && second[1].key.is_some());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn the_first_of_two_that_create_at_once_wins() {
+        let (dir, store) = written();
+        let before = fs::read(store.path()).unwrap();
+        store.create(&[authority()]).unwrap();
+        assert_eq!(fs::read(store.path()).unwrap(), before);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_cut_off_anywhere_is_an_error() {
+        let (_dir, store) = written();
+        let whole = fs::read(store.path()).unwrap();
+        for length in 0..whole.len() {
+            fs::write(store.path(), &whole[..length]).unwrap();
+            assert!(matches!(store.load(), Err(StoreError::Unusable { .. })), "cut off after {length} bytes");
+        }
+    }
+
+    #[test]
+    fn an_error_never_quotes_the_key() {
+        let (_dir, store) = written();
+        let text = fs::read_to_string(store.path()).unwrap();
+        let key = text.split("\"key\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        fs::write(store.path(), text.replace("\"key\": \"", "\"format\": \"")).unwrap();
+        let error = format!("{} {:?}", error(&store), store.load().err());
+        assert!(error.contains("damaged") && !error.contains(&key[..16]), "{error}");
+    }
+
+    #[test]
+    fn foreign_and_exposed_files_are_refused_with_what_to_do() {
+        let (dir, store) = written();
+        let foreign = Store::new(dir.path(), &"other.test".parse().unwrap());
+        assert!(error(&foreign).contains("belongs to trust domain \"td.test\""), "{}", error(&foreign));
+        fs::set_permissions(store.path(), Permissions::from_mode(0o640)).unwrap();
+        assert!(error(&store).contains("mode 0640; run chmod 600"), "{}", error(&store));
+        fs::set_permissions(store.path(), Permissions::from_mode(0o600)).unwrap();
+        fs::write(store.path(), fs::read_to_string(store.path()).unwrap().replace("\"format\": 1", "\"format\": 2"))
+            .unwrap();
+        assert!(error(&store).contains("format 2"), "{}", error(&store));
+        fs::remove_file(store.path()).unwrap();
+        fs::create_dir(store.path()).unwrap();
+        assert!(error(&store).contains("no ordinary file"), "{}", error(&store));
+    }
+
+    #[test]
+    fn a_folder_without_any_key_is_refused() {
+        let (_dir, store) = written();
+        store.replace(&[Arc::new(authority().retired())]).unwrap();
+        assert!(error(&store).contains("holds no private key"), "{}", error(&store));
+    }
+
+    #[test]
+    fn what_an_interrupted_write_left_is_in_nobodys_way() {
+        let (dir, store) = written();
+        let temporary = dir.path().join(format!(".{FILE_NAME}.{}", std::process::id()));
+        fs::write(temporary, "half").unwrap();
+        assert!(store.load().unwrap().is_some());
+        store.replace(&[authority()]).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

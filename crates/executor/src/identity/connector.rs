@@ -101,15 +101,35 @@ impl ConnectError {
 /// Whether `error`, or anything beneath it, says that one of the two sides of a TLS connection refused the other.
 ///
 /// With TLS 1.3 a refused client sees its handshake succeed; the alert comes with the first read, so that the error of
-/// a *request* has to be asked.
+/// a *request* has to be asked. An alert may also mean that our own SVID is missing at the moment: see
+/// [`super::Identity::is_usable`].
 #[must_use]
 pub fn is_refusal(error: &(dyn Error + 'static)) -> bool {
     if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-        return matches!(tls, rustls::Error::AlertReceived(_) | rustls::Error::InvalidCertificate(_));
+        return match tls {
+            rustls::Error::AlertReceived(_) | rustls::Error::InvalidCertificate(_) => true,
+            rustls::Error::Other(other) => other.0.downcast_ref().is_some_and(is_refusal_of_peer),
+            _ => false,
+        };
     }
     // The source of an io::Error is the source of what it wraps, which would skip the very error looked for.
     if let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         return is_refusal(inner);
     }
     error.source().is_some_and(is_refusal)
+}
+
+/// Whether the verifier found fault with the peer and not with our own material.
+fn is_refusal_of_peer(error: &spiffe_rustls::Error) -> bool {
+    use spiffe_rustls::Error as Verdict;
+    matches!(
+        error,
+        Verdict::UnauthorizedSpiffeId(_)
+            | Verdict::TrustDomainNotAllowed(_)
+            | Verdict::NoBundle(_)
+            | Verdict::MissingSpiffeId
+            | Verdict::MultipleSpiffeIds
+            | Verdict::InvalidLeaf(_)
+            | Verdict::CertParse(_)
+    )
 }
