@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +12,9 @@ use clap::CommandFactory as _;
 
 use crate::args::{Cli, Command, ConfigView, Parsed, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs, parse};
 use crate::config::raw::Raw;
+use crate::backend::local::supervisor;
 use crate::config::{self, Config, ConfigErrors, Log, LogFormat, LogLevel, Supplied, effective, validate};
+use crate::lease::{FileLock, Held, Leadership as _};
 use crate::ops::{client, status, svid};
 use crate::standalone::{self, StartError, Surroundings, words};
 use crate::telemetry::{self, Secrets, events};
@@ -37,8 +38,9 @@ fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Standalone(args) => in_runtime(run_standalone(args)),
         Command::Controller(args) => in_runtime(run_controller(args)),
-        Command::Executor => foreign("executor"),
-        Command::Supervise { folder: _ } => foreign("supervise"),
+        // The process is the executor's alone from here on: signals, orphans, environment.
+        Command::Executor => executor::run(|name| std::env::var(name).ok()),
+        Command::Supervise { folder } => supervisor::run(&folder),
         Command::Status(args) => in_runtime(show_status(args)),
         Command::Svid(args) => in_runtime(show_svid(args)),
         Command::Config { view } => show_config(view),
@@ -48,12 +50,6 @@ fn dispatch(command: Command) -> ExitCode {
             answer(&String::from_utf8_lossy(&script))
         }
     }
-}
-
-/// A word whose room is not in this build.
-fn foreign(word: &str) -> ExitCode {
-    say(&format!("{word} is not part of this build\n"));
-    ExitCode::FAILURE
 }
 
 fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
@@ -73,9 +69,7 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
             if here.terminal {
                 say(&words::greeting(&prepared));
             }
-            let code = run_app(prepared.config, &warnings).await;
-            drop(lock);
-            code
+            run_app(prepared.config, &warnings, lock).await
         }
         Err(StartError::Settings(errors)) => refuse(&errors),
         Err(error) => fail(&error, Some(&error.remedy()), error.exit_code()),
@@ -85,23 +79,21 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
 async fn start(
     args: &StandaloneArgs,
     here: &Surroundings,
-) -> Result<(standalone::Prepared, Vec<String>, impl Sized + use<>), StartError> {
+) -> Result<(standalone::Prepared, Vec<String>, Held), StartError> {
     let checked = standalone::check(args, here).await?;
     let warnings = checked.warnings().to_vec();
     checked.make_folder()?;
-    let lock = lock(checked.state()).await.map_err(StartError::Locked)?;
+    let lock = FileLock::in_folder(checked.state()).acquire().await.map_err(|e| StartError::Locked(e.to_string()))?;
     Ok((standalone::prepare(checked).await?, warnings, lock))
-}
-
-/// The lock of the state folder, held for as long as what is returned lives.
-async fn lock(_state: &Path) -> Result<impl Sized + use<>, String> {
-    Ok(())
 }
 
 async fn run_controller(args: SettingsArgs) -> ExitCode {
     let raw = Raw::collect(&args, Raw::process_environment().into_iter());
     match validate(&raw, Supplied::default()) {
-        Ok(config) => run_app(config, &raw.warnings).await,
+        Ok(config) => match FileLock::in_folder(&config.state_dir).acquire().await {
+            Ok(held) => run_app(config, &raw.warnings, held).await,
+            Err(error) => fail(&error, None, 1),
+        },
         Err(errors) => {
             say_warnings_early(&raw.warnings);
             refuse(&errors)
@@ -109,7 +101,7 @@ async fn run_controller(args: SettingsArgs) -> ExitCode {
     }
 }
 
-async fn run_app(config: Config, warnings: &[String]) -> ExitCode {
+async fn run_app(config: Config, warnings: &[String], held: Held) -> ExitCode {
     let secrets = Secrets::default();
     let keys = [&config.facade.capability, &config.envelope];
     let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
@@ -124,7 +116,7 @@ async fn run_app(config: Config, warnings: &[String]) -> ExitCode {
             "ALLOW_PLAINTEXT is set: tokens and secrets may cross the network in clear text"
         );
     }
-    match crate::app::run(config).await {
+    match crate::app::run(config, held).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             events::runner_stopped(&format!("{error:#}"), None);

@@ -1,0 +1,57 @@
+//! Keeps the numbers an operator watches true: what is held, how full we are, how long our own identity lasts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::id::Backend;
+use domain::lifecycle::Executor;
+use tokio_util::sync::CancellationToken;
+
+use super::parts::Identity;
+use super::snapshot::state;
+use crate::board::{Board, View};
+use crate::ops::Ops;
+use crate::ops::readiness::Svid;
+
+const TICK: Duration = Duration::from_secs(2);
+
+/// Runs until `stop`; our own identity lives as long as this does.
+pub(super) async fn run(board: Arc<Board>, identity: Identity, ops: Ops, kind: Backend, capacity: u32, stop: CancellationToken) {
+    loop {
+        let views = board.views();
+        let held = count(&views, |view| Some(state(view.life.phase())));
+        let oldest = views.iter().filter(|view| view.life.is_held()).map(|view| view.life.fetched_at()).min();
+        let age = oldest.and_then(|at| board.now().duration_since(at).try_into().ok()).unwrap_or_default();
+        ops.metrics.held(held.into_iter().map(|(state, n)| (kind, state, n)), age);
+        let executors = count(&views, |view| executor_word(view.life.executor()));
+        ops.metrics.executors(executors.into_iter().map(|(phase, n)| (kind, phase, n)));
+        let used = u32::try_from(board.occupancy().executors).unwrap_or(u32::MAX);
+        ops.metrics.slots([(kind, capacity, used)]);
+        let expires_at = identity.expires_at();
+        ops.readiness.set(|now| now.svid = expires_at.map_or(Svid::Missing, |expires_at| Svid::Present { expires_at }));
+        if let Some(at) = expires_at {
+            ops.metrics.svid_expires(at);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(TICK) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+fn count(views: &[View], word: impl Fn(&View) -> Option<&'static str>) -> BTreeMap<&'static str, i64> {
+    let mut counts = BTreeMap::new();
+    for word in views.iter().filter_map(word) {
+        *counts.entry(word).or_insert(0) += 1;
+    }
+    counts
+}
+
+fn executor_word(executor: Executor) -> Option<&'static str> {
+    match executor {
+        Executor::Absent => None,
+        Executor::Present => Some("running"),
+        Executor::Ended => Some("ended"),
+    }
+}

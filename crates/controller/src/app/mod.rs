@@ -1,0 +1,67 @@
+//! Wires the rooms together, lets them run, and ends them in order.
+//!
+//! Every room is owned here: one that ends before it was asked to ends the process (NEW-150).
+
+mod gauges;
+mod parts;
+mod rooms;
+mod shutdown;
+mod snapshot;
+
+use tokio::task::JoinSet;
+
+use crate::config::Config;
+use crate::lease::Held;
+use crate::ops::readiness::Leader;
+use crate::telemetry::events::{ControllerEvent, LeaderEvent, controller_transition, leader_transition};
+use parts::Parts;
+use shutdown::{Shutdown, Signals};
+
+/// Runs a controller until a signal or a failure. Whoever calls proves that it leads.
+///
+/// # Errors
+///
+/// Whatever keeps it from starting, and the end of any of its parts that nobody asked for.
+pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
+    let mut signals = Signals::listen()?;
+    leader_transition(LeaderEvent::Acquired, None);
+    let (instance, components) = (config.instance.to_string(), config.components.to_string());
+    let say = |event| controller_transition(event, &instance, &components);
+    say(ControllerEvent::Starting);
+    let parts = Parts::build(config).await?;
+    let (readiness, tracker) = (parts.ops.readiness.clone(), parts.tracker.clone());
+    readiness.set(|conditions| {
+        conditions.leader = Leader::Leading;
+        conditions.facade_listening = true;
+    });
+    let shutdown = Shutdown::default();
+    let mut rooms = rooms::start(parts, &shutdown);
+    say(ControllerEvent::Ready);
+    let result = tokio::select! {
+        () = signals.next() => Ok(()),
+        () = held.lost() => Err(anyhow::anyhow!("scheduler leadership lost")),
+        ended = rooms.join_next() => Err(anyhow::anyhow!("component {}: it ended by itself", name(ended))),
+    };
+    say(ControllerEvent::Draining);
+    readiness.set(|conditions| conditions.draining = true);
+    tokio::select! {
+        () = shutdown.drain(&tracker, async { while rooms.join_next().await.is_some() {} }) => {}
+        // A second signal ends at once (CMP-10).
+        () = signals.next() => {}
+    }
+    leader_transition(LeaderEvent::Released, None);
+    say(ControllerEvent::Stopped);
+    result
+}
+
+/// The room that ended, or the panic that ended one.
+fn name(ended: Option<Result<&'static str, tokio::task::JoinError>>) -> String {
+    match ended {
+        Some(Ok(room)) => room.to_owned(),
+        Some(Err(error)) => error.to_string(),
+        None => "none".to_owned(),
+    }
+}
+
+/// Rooms by name.
+type Rooms = JoinSet<&'static str>;

@@ -1,0 +1,192 @@
+//! Everything that is built before anything runs. What fails here leaves nothing half-started behind.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use domain::assignment::Rules;
+use domain::capability::{Key, KeyRing};
+use domain::id::Backend as Kind;
+use domain::lifecycle::Limits;
+use domain::metadata::ExecutorRecord;
+use domain::policy::{LabelMap, TrustPolicy};
+use futures::FutureExt as _;
+use jiff::{SignedDuration, Timestamp};
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+use zeroize::Zeroizing;
+
+use super::snapshot::snapshot;
+use crate::backend::local::{Bind, LocalBackend, LocalConfig};
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::config::{Config, IdentitySource, Keys};
+use crate::gitea::{Credential, Gitea};
+use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, own_identity};
+use crate::ops::Ops;
+use crate::ops::liveness::Liveness;
+use crate::ops::metrics::Metrics;
+use crate::ops::readiness::Readiness;
+use crate::queue::embedded::{Embedded, Settings};
+use crate::sealing::Sealing;
+
+/// The one backend of this build.
+pub(super) const KIND: Kind = Kind::Local;
+/// `NATS_SUBJECT_BASE`'s default (requirements §2.1): the embedded queue has no other subjects.
+const SUBJECT_BASE: &str = "ci.runner";
+/// For our own SVID at the start.
+const IDENTITY: Duration = Duration::from_secs(30);
+/// What jobs see of our own environment.
+const INHERITED: [&str; 9] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "SHELL", "TERM"];
+
+/// The parts.
+pub(super) struct Parts {
+    pub(super) config: Config,
+    pub(super) board: Arc<Board>,
+    pub(super) ops: Ops,
+    pub(super) gitea: Arc<Gitea>,
+    pub(super) queue: Arc<Embedded>,
+    pub(super) backend: Arc<LocalBackend>,
+    pub(super) ring: Arc<KeyRing>,
+    pub(super) sealing: Arc<Sealing>,
+    pub(super) identity: Identity,
+    pub(super) facade_listener: TcpListener,
+    pub(super) ops_listener: TcpListener,
+    pub(super) tracker: TaskTracker,
+}
+
+/// Our own identity, and the socket it comes from when we issue it ourselves.
+pub(super) struct Identity {
+    own: OwnIdentity,
+    _socket: Option<ServedIdentity>,
+}
+
+impl Identity {
+    pub(super) fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
+        self.own.acceptor()
+    }
+
+    pub(super) fn expires_at(&self) -> Option<Timestamp> {
+        self.own.expires_at()
+    }
+}
+
+impl Parts {
+    pub(super) async fn build(config: Config) -> anyhow::Result<Self> {
+        let facade_listener = bind("RUNNER_FACADE_LISTEN", config.facade.listen).await?;
+        let ops_listener = crate::ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
+        let (identity, bind_identity) = identity(&config).await?;
+        let queue = Arc::new(Embedded::open(Settings::new(config.state_dir.join("queue.db"))).await?);
+        let credential = Credential {
+            uuid: config.gitea.uuid.expose().to_owned(),
+            token: Zeroizing::new(config.gitea.token.expose().to_owned()),
+        };
+        let gitea = Arc::new(Gitea::new(config.gitea.url.as_str(), credential).context("GITEA_INSTANCE_URL")?);
+        let board = Arc::new(Board::new(limits(&config), Clock::start()));
+        let backend = Arc::new(LocalBackend::new(local(&config), bind_identity)?);
+        let ring = Arc::new(key_ring(&config.facade.capability)?);
+        let sealing = Arc::new(Sealing::new(key_ring(&config.envelope)?, SUBJECT_BASE, config.instance.clone()));
+        let ops = ops(&config, &board);
+        let tracker = TaskTracker::new();
+        Ok(Self { board, ops, gitea, queue, backend, ring, sealing, identity, facade_listener, ops_listener, tracker, config })
+    }
+}
+
+/// What becomes of a task.
+pub(super) fn rules(config: &Config, labels: LabelMap) -> Rules {
+    Rules {
+        instance: config.instance.clone(),
+        labels,
+        default_backend: config.labels.default_backend,
+        identity: config.identity.rules.clone(),
+        trust: TrustPolicy { trusted_events: config.identity.trusted_events.clone() },
+        run_limit: config.limits.run.map(signed),
+        endless_limit: signed(config.gitea.endless_task_timeout),
+    }
+}
+
+async fn bind(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{setting}: {address} cannot be listened on; is another process using the port?"))
+}
+
+/// Who issues, our own identity through the Workload API either way, and how executors get theirs.
+async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
+    let IdentitySource::BuiltIn { dir } = &config.identity.source else {
+        anyhow::bail!("SPIFFE_ENDPOINT_SOCKET: local executors get their identity from the built-in issuer only");
+    };
+    let lifetimes = Lifetimes::with_leaf(config.identity.svid_ttl)?;
+    let issuer = BuiltInIssuer::open_with(dir, config.identity.trust_domain(), lifetimes)?;
+    let socket = config.state_dir.join("api").join("controller.sock");
+    make_private_folder(socket.parent().unwrap_or(&config.state_dir))?;
+    let served = issuer.serve(socket, config.identity.facade_id.clone()).await?;
+    let own = own_identity(&served.endpoint(), &config.identity.facade_id, IDENTITY).await?;
+    let bind: Bind = Arc::new(move |record: &ExecutorRecord, socket: &Path| {
+        let (issuer, id, socket) = (issuer.clone(), record.spiffe_id.clone(), socket.to_owned());
+        async move {
+            let served = issuer.serve(socket, id).await.map_err(|error| error.to_string())?;
+            Ok(Box::new(served) as Box<dyn Send>)
+        }
+        .boxed()
+    });
+    Ok((Identity { own, _socket: Some(served) }, bind))
+}
+
+fn make_private_folder(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+fn local(config: &Config) -> LocalConfig {
+    let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+    LocalConfig {
+        state: config.state_dir.clone(),
+        instance: config.instance.clone(),
+        facade_url: config.facade.url.as_str().to_owned(),
+        facade_spiffe_id: config.identity.facade_id.clone(),
+        runner_binary: Some(config.runner.binary.clone()),
+        runner_config: config.runner.config.as_ref().map(|path| path.display().to_string()),
+        environment: inherited.collect::<BTreeMap<_, _>>(),
+        program: None,
+        supervise: vec![LocalConfig::SUPERVISE.to_owned()],
+    }
+}
+
+fn key_ring(keys: &Keys) -> anyhow::Result<KeyRing> {
+    let key = |file: &crate::config::SecretFile| {
+        Key::new(file.expose().as_bytes()).with_context(|| format!("key file {}", file.path().display()))
+    };
+    Ok(KeyRing::new(key(&keys.current)?, keys.previous.as_ref().map(key).transpose()?))
+}
+
+fn limits(config: &Config) -> Limits {
+    let default = Limits::default();
+    Limits {
+        queue_wait: signed(config.limits.queue_wait),
+        claim: signed(config.limits.claim),
+        cancel_grace: config.limits.cancel_grace.map_or(default.cancel_grace, signed),
+        terminal_grace: signed(config.limits.terminal_grace),
+        ..default
+    }
+}
+
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}
+
+fn ops(config: &Config, board: &Arc<Board>) -> Ops {
+    let (instance, components) = (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
+    let (board, capacity) = (Arc::clone(board), config.capacity.local.get());
+    let look_ahead = config.capacity.look_ahead;
+    let components: Vec<String> = components;
+    Ops {
+        readiness: Readiness::default(),
+        metrics: Metrics::new(&config.instance),
+        liveness: Liveness::default(),
+        snapshot: Arc::new(move |at| snapshot(&board, instance.as_str(), components.clone(), capacity, look_ahead, at)),
+    }
+}

@@ -1,0 +1,124 @@
+//! Starts every room. A room returns its name when it ends.
+
+use std::sync::{Arc, OnceLock};
+
+use domain::policy::{LabelMap, SelfHosted};
+
+use super::Rooms;
+use super::gauges;
+use super::parts::{KIND, Parts, rules};
+use super::shutdown::Shutdown;
+use crate::facade::{self, Facade};
+use crate::fetch::Fetch;
+use crate::launch::Launch;
+use crate::ops;
+use crate::pulse::Pulse;
+use crate::reap::Reap;
+use crate::report::Report;
+
+pub(super) fn start(parts: Parts, shutdown: &Shutdown) -> Rooms {
+    let listed = Arc::new(OnceLock::new());
+    let capabilities = Arc::new(OnceLock::new());
+    let fetch = Arc::new(fetch(&parts, &capabilities));
+    let launch = Arc::new(launch(&parts, &listed));
+    let reap = Arc::new(reap(&parts, listed));
+    let report = Arc::new(Report {
+        board: Arc::clone(&parts.board),
+        ops: parts.ops.clone(),
+        tracker: parts.tracker.clone(),
+        under_way: Default::default(),
+    });
+    let pulse = Arc::new(Pulse { board: Arc::clone(&parts.board), tracker: parts.tracker.clone() });
+    let facade = Arc::new(facade(&parts, capabilities));
+    let Parts { identity, facade_listener, ops_listener, ops, board, config, .. } = parts;
+    let mut rooms = Rooms::new();
+    let (stop_fetch, fetched) = (shutdown.fetch.clone(), shutdown.fetched.clone());
+    rooms.spawn(async move {
+        fetch.run(stop_fetch).await;
+        fetched.cancel();
+        // Its end is awaited by the others' order, not by theirs.
+        "scheduler"
+    });
+    let stop = || shutdown.rooms.clone();
+    rooms.spawn(named("launch", launch.run(stop())));
+    rooms.spawn(named("reap", reap.run(stop())));
+    rooms.spawn(named("pulse", pulse.run(stop())));
+    rooms.spawn(named("report", report.run(stop())));
+    rooms.spawn(named("facade", facade::serve(facade_listener, identity.acceptor(), facade.router(), stop())));
+    let slots = config.capacity.local.get();
+    rooms.spawn(named("gauges", gauges::run(board, identity, ops.clone(), KIND, slots, stop())));
+    rooms.spawn(named("ops", ops::serve(ops_listener, ops, stop())));
+    rooms
+}
+
+async fn named(name: &'static str, room: impl Future<Output = ()>) -> &'static str {
+    room.await;
+    name
+}
+
+fn capacity(parts: &Parts) -> usize {
+    usize::try_from(parts.config.capacity.local.get()).unwrap_or(usize::MAX)
+}
+
+fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
+    let labels = LabelMap::new(&[KIND], "vm", &parts.config.labels.extra);
+    let self_hosted = if parts.config.labels.declare_self_hosted { SelfHosted::Declared } else { SelfHosted::Left };
+    Fetch {
+        gitea: Arc::clone(&parts.gitea),
+        board: Arc::clone(&parts.board),
+        queue: parts.queue.clone(),
+        sealing: Arc::clone(&parts.sealing),
+        labels: labels.declared(&[KIND], self_hosted),
+        rules: Arc::new(rules(&parts.config, labels)),
+        capacity: capacity(parts),
+        look_ahead: usize::try_from(parts.config.capacity.look_ahead).unwrap_or_default(),
+        capabilities: Arc::clone(capabilities),
+        ops: parts.ops.clone(),
+        tracker: parts.tracker.clone(),
+    }
+}
+
+fn launch(parts: &Parts, listed: &Arc<OnceLock<()>>) -> Launch {
+    Launch {
+        gitea: Arc::clone(&parts.gitea),
+        board: Arc::clone(&parts.board),
+        queue: parts.queue.clone(),
+        sealing: Arc::clone(&parts.sealing),
+        backend: parts.backend.clone(),
+        kind: KIND,
+        capacity: capacity(parts),
+        instance: parts.config.instance.clone(),
+        ring: Arc::clone(&parts.ring),
+        listed: Arc::clone(listed),
+        ops: parts.ops.clone(),
+        tracker: parts.tracker.clone(),
+    }
+}
+
+fn reap(parts: &Parts, listed: Arc<OnceLock<()>>) -> Reap {
+    Reap {
+        gitea: Arc::clone(&parts.gitea),
+        board: Arc::clone(&parts.board),
+        backend: parts.backend.clone(),
+        instance: parts.config.instance.clone(),
+        listed,
+        ops: parts.ops.clone(),
+        kind: KIND,
+        tracker: parts.tracker.clone(),
+        busy: Default::default(),
+        quarantined: Default::default(),
+    }
+}
+
+fn facade(parts: &Parts, capabilities: Arc<OnceLock<Option<String>>>) -> Facade {
+    Facade {
+        board: Arc::clone(&parts.board),
+        backend: parts.backend.clone(),
+        kind: KIND,
+        instance: parts.config.instance.clone(),
+        ring: Arc::clone(&parts.ring),
+        capabilities,
+        ops: parts.ops.clone(),
+        tracker: parts.tracker.clone(),
+    }
+}

@@ -1,0 +1,341 @@
+//! Executors as processes of this host, each with a folder for its object and a [`supervisor`] that outlives us.
+//!
+//! The intent is on the disk before anything is started, and a folder starts at most one executor in its life. What is
+//! known is read from the folders at every list; in memory there are only the served identities and the watches, and a
+//! restarted controller makes both anew in its first list.
+
+mod ending;
+mod folder;
+mod log;
+mod process;
+mod starting;
+pub mod supervisor;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::id::{InstanceId, executor_name};
+use domain::identity::SpiffeId;
+use domain::metadata::{ExecutorRecord, Mark, Unreadable};
+use domain::reason::Reason;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
+use tokio::sync::OwnedMutexGuard;
+
+use self::folder::{Durability, Folder, Meta};
+use self::watch::Watch;
+use super::{Backend, BackendError, Ensured, ExecutorState, Launch, Marked, Observed};
+
+/// A path longer than this cannot be a socket's address (`sun_path`, less the closing zero).
+const SOCKET_PATH_LIMIT: usize = 107;
+
+/// For work on files; a local disk that needs longer hangs.
+const FILES_DEADLINE: Duration = Duration::from_secs(30);
+
+/// For serving one identity socket.
+const BIND_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Serves the identity of an executor on a socket at this path, in place of whatever is there, until the returned value
+/// is dropped. The error is a text for the operator.
+pub type Bind = Arc<dyn Fn(&ExecutorRecord, &Path) -> BoxFuture<'static, Result<Box<dyn Send>, String>> + Send + Sync>;
+
+/// What the local backend needs to know.
+#[derive(Debug, Clone)]
+pub struct LocalConfig {
+    /// The state folder; absolute.
+    pub state: PathBuf,
+    /// Whose executors these are.
+    pub instance: InstanceId,
+    /// Where executors reach us, `https://…`.
+    pub facade_url: String,
+    /// Who they expect there.
+    pub facade_spiffe_id: SpiffeId,
+    /// `GITEA_RUNNER_BINARY` of requirements §2.2.
+    pub runner_binary: Option<String>,
+    /// `GITEA_RUNNER_CONFIG` of requirements §2.2.
+    pub runner_config: Option<String>,
+    /// What of our own environment jobs shall see: `PATH`, `LANG`, `TZ` and the like. Nothing else is inherited.
+    pub environment: BTreeMap<String, String>,
+    /// What is started as the executor; none: this program with the argument `executor`.
+    pub program: Option<Program>,
+    /// The arguments that make this program a supervisor; the folder comes behind them.
+    pub supervise: Vec<String>,
+}
+
+impl LocalConfig {
+    /// The hidden sub-command, which calls [`supervisor::run`] with the folder that follows it.
+    pub const SUPERVISE: &'static str = "supervise";
+}
+
+/// A program and its arguments.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+}
+
+/// The backend `local`. Needs a tokio runtime.
+pub struct LocalBackend {
+    config: LocalConfig,
+    executors: PathBuf,
+    bind: Bind,
+    identities: Mutex<HashMap<String, Identity>>,
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    watch: Watch,
+}
+
+/// The identity socket of one executor.
+enum Identity {
+    /// Served until this is dropped.
+    Served(#[expect(dead_code, reason = "kept for its drop")] Box<dyn Send>),
+    /// Taken away for good; a list does not serve it again.
+    Withdrawn,
+}
+
+/// The right to change one executor's folder; calls for the same folder wait for each other.
+type Turn = OwnedMutexGuard<()>;
+
+impl LocalBackend {
+    /// Makes the folder of the executors where it is missing. Only the holder of the state folder's lock may do this.
+    ///
+    /// # Errors
+    /// [`BackendError::Permanent`] when the state folder cannot be used, or is so deep that no identity socket fits
+    /// into it.
+    pub fn new(config: LocalConfig, bind: Bind) -> Result<Self, BackendError> {
+        let executors = config.state.join("executors");
+        let backend = Self {
+            executors,
+            bind,
+            identities: Mutex::default(),
+            turns: Mutex::default(),
+            watch: Watch::default(),
+            config,
+        };
+        // Ten digits of task number and two of epoch: more than any Gitea will reach.
+        backend.check_socket_path(&format!("gitea-task-{}-{}-e99", "9".repeat(10), backend.config.instance))?;
+        backend.make_executors_folder().map_err(|error| BackendError::Permanent {
+            reason: Reason::ConfigError,
+            cause: format!("{}: {error}", backend.executors.display()),
+            remedy: "make the state folder exist and writable for this user".to_owned(),
+        })?;
+        Ok(backend)
+    }
+
+    /// Takes an executor's identity away ahead of its end; [`Backend::delete`] does so in any case.
+    pub fn withdraw_identity(&self, name: &str) {
+        let served = self.identities().insert(name.to_owned(), Identity::Withdrawn);
+        // Ended here, not under the lock: what ends with it is not ours.
+        drop(served);
+    }
+
+    fn forget_identity(&self, name: &str) {
+        let served = self.identities().remove(name);
+        drop(served);
+    }
+
+    fn make_executors_folder(&self) -> io::Result<()> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.executors)?;
+        folder::sweep(&self.executors)
+    }
+
+    fn check_socket_path(&self, name: &str) -> Result<(), BackendError> {
+        let length = self.folder(name).socket().as_os_str().len();
+        if length <= SOCKET_PATH_LIMIT && self.config.state.is_absolute() {
+            return Ok(());
+        }
+        let state = self.config.state.display();
+        let spare = length.saturating_sub(SOCKET_PATH_LIMIT);
+        Err(BackendError::Permanent {
+            reason: Reason::ConfigError,
+            cause: format!(
+                "state folder {state}: it must be an absolute path, and the sockets below it may have addresses of at \
+                 most {SOCKET_PATH_LIMIT} bytes; ours would have {length}"
+            ),
+            remedy: format!("choose a --state folder whose path is at least {spare} bytes shorter"),
+        })
+    }
+
+    fn folder(&self, name: &str) -> Folder {
+        Folder::new(self.executors.join(name))
+    }
+
+    fn identities(&self) -> std::sync::MutexGuard<'_, HashMap<String, Identity>> {
+        // Nothing can panic while it is held.
+        self.identities.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn turn(&self, name: &str) -> Turn {
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(turns.entry(name.to_owned()).or_default())
+        };
+        turn.lock_owned().await
+    }
+
+    /// Serves the identity unless it is served or withdrawn.
+    async fn serve_identity(&self, name: &str, record: &ExecutorRecord) -> Result<(), BackendError> {
+        if self.identities().contains_key(name) {
+            return Ok(());
+        }
+        let serving = (self.bind)(record, &self.folder(name).socket());
+        let served = match tokio::time::timeout(BIND_DEADLINE, serving).await {
+            Ok(served) => served,
+            Err(_) => Err(format!("no answer within {BIND_DEADLINE:?}")),
+        };
+        let served = served.map_err(|cause| transient(format!("the identity of {name} cannot be served: {cause}")))?;
+        self.identities().entry(name.to_owned()).or_insert(Identity::Served(served));
+        Ok(())
+    }
+
+    /// The part of a list that concerns one executor: what runs is watched and has its identity, what has ended has
+    /// none.
+    async fn attend(&self, observed: &Observed) {
+        let name = &observed.name;
+        match (&observed.state, &observed.record) {
+            (ExecutorState::Running, record) => {
+                if let Ok(supervisor) = self.folder(name).supervisor() {
+                    self.watch.follow(name, &supervisor);
+                }
+                if let Ok(record) = record
+                    && let Err(error) = self.serve_identity(name, record).await
+                {
+                    tracing::warn!(executor = %name, %error, "identity not served; the next pass tries again");
+                }
+            }
+            (ExecutorState::Pending, _) => {}
+            (ExecutorState::Ended(_) | ExecutorState::Vanished, _) => self.forget_identity(name),
+        }
+    }
+}
+
+impl Backend for LocalBackend {
+    fn ensure(&self, launch: Launch) -> BoxFuture<'_, Result<Ensured, BackendError>> {
+        starting::ensure(self, launch).boxed()
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Observed>, BackendError>> {
+        async move {
+            let (executors, instance) = (self.executors.clone(), self.config.instance.clone());
+            let observed = on_files(move || observe_all(&executors, &instance)).await?;
+            let observed = observed.map_err(|error| transient(format!("{}: {error}", self.executors.display())))?;
+            join_all(observed.iter().map(|observed| self.attend(observed))).await;
+            Ok(observed)
+        }
+        .boxed()
+    }
+
+    fn mark(&self, name: &str, mark: Mark) -> BoxFuture<'_, Result<Marked, BackendError>> {
+        let name = name.to_owned();
+        async move {
+            require_name(&name)?;
+            let turn = self.turn(&name).await;
+            let folder = self.folder(&name);
+            let marked = on_files(move || {
+                // The turn ends with the work, also when the caller has gone away meanwhile.
+                let _turn = turn;
+                add_mark(&folder, &mark)
+            });
+            marked.await?.map_err(|error| transient(format!("mark on executor {name}: {error}")))
+        }
+        .boxed()
+    }
+
+    fn delete(&self, name: &str) -> BoxFuture<'_, Result<(), BackendError>> {
+        let name = name.to_owned();
+        async move { ending::delete(self, &name).await }.boxed()
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        self.watch.changed().boxed()
+    }
+}
+
+fn observe_all(executors: &Path, instance: &InstanceId) -> io::Result<Vec<Observed>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(executors)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // With a leading dot: half made or half removed, and nothing runs in it.
+        if !name.starts_with('.') {
+            let folder = Folder::new(entry.path());
+            let state = folder.state();
+            let record = read_record(&folder, &name, instance);
+            // A folder may have gone between the two, which is not a quarantine.
+            if folder.exists() {
+                all.push(Observed { name, record, state });
+            }
+        }
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(all)
+}
+
+fn read_record(folder: &Folder, name: &str, instance: &InstanceId) -> Result<ExecutorRecord, Unreadable> {
+    let unreadable = |key: &str, problem: String| Unreadable { key: key.to_owned(), problem };
+    let meta = folder.read_meta().map_err(|error| unreadable("meta.json", error.to_string()))?;
+    let record = ExecutorRecord::parse(&meta.labels, &meta.annotations)?;
+    if name_of(&record) == name && record.instance == *instance {
+        return Ok(record);
+    }
+    Err(unreadable("name", format!("the folder {name} holds executor {}", name_of(&record))))
+}
+
+/// A name comes back to us from outside; it must not lead out of the folder of the executors.
+fn require_name(name: &str) -> Result<(), BackendError> {
+    if !name.is_empty() && !name.starts_with('.') && !name.contains('/') {
+        return Ok(());
+    }
+    Err(BackendError::Permanent {
+        reason: Reason::Internal,
+        cause: format!("{name:?} is no executor's name"),
+        remedy: "report this as a fault of the controller".to_owned(),
+    })
+}
+
+fn name_of(record: &ExecutorRecord) -> String {
+    executor_name(record.id, &record.instance, record.epoch)
+}
+
+fn add_mark(folder: &Folder, mark: &Mark) -> io::Result<Marked> {
+    let mut meta = match folder.read_meta() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.exists() => return Ok(Marked::Gone),
+        meta => meta?,
+    };
+    let before = meta.clone();
+    meta.labels.extend(mark.labels());
+    meta.annotations.extend(mark.annotations());
+    let durability = if matches!(mark, Mark::Steps(_)) { Durability::Loose } else { Durability::Synced };
+    // The same mark again may repeat one whose answer, or whose last sync, is missing: only steps are skipped.
+    if meta != before || durability == Durability::Synced {
+        folder.write_meta(&meta, durability)?;
+    }
+    Ok(Marked::Written)
+}
+
+fn meta_of(record: &ExecutorRecord) -> Meta {
+    Meta { labels: record.labels(), annotations: record.annotations() }
+}
+
+/// Runs work that may block. It goes on to its end even when nobody waits for it any more.
+async fn on_files<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, BackendError> {
+    match tokio::time::timeout(FILES_DEADLINE, tokio::task::spawn_blocking(work)).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(_)) => Err(transient("work on the state folder was cut off".to_owned())),
+        Err(_) => Err(transient(format!("the disk of the state folder did not answer within {FILES_DEADLINE:?}"))),
+    }
+}
+
+fn transient(cause: String) -> BackendError {
+    BackendError::Transient { cause, retry_after: None }
+}

@@ -1,0 +1,62 @@
+//! Tells promptly that a supervisor has ended: one handle per process, no looking around.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::process::Process;
+
+/// The watches of one backend; dropping it ends them.
+#[derive(Default)]
+pub(super) struct Watch {
+    changed: Arc<Notify>,
+    followed: Mutex<HashMap<String, AbortHandle>>,
+}
+
+impl Watch {
+    /// Ready after something changed; remembers one change for whoever asks late.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Follows the supervisor of this executor, once.
+    pub(super) fn follow(&self, name: &str, supervisor: &Process) {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.retain(|_, task| !task.is_finished());
+        if followed.contains_key(name) {
+            return;
+        }
+        let changed = Arc::clone(&self.changed);
+        let Some(handle) = supervisor.open().and_then(readable) else {
+            // It ended before it could be followed.
+            changed.notify_one();
+            return;
+        };
+        let task = tokio::spawn(async move {
+            drop(handle.readable().await.map(|_| ()));
+            changed.notify_one();
+        });
+        followed.insert(name.to_owned(), task.abort_handle());
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "the successor is unsafe to call; what it guards against, a handle that is closed \
+                              elsewhere, cannot happen to an OwnedFd"
+)]
+fn readable(handle: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(handle, Interest::READABLE).ok()
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let followed = self.followed.get_mut().unwrap_or_else(PoisonError::into_inner);
+        followed.values().for_each(AbortHandle::abort);
+    }
+}

@@ -1,0 +1,295 @@
+//! Everything this process knows of live assignments: one [`Life`] each, and the payload while it may still be handed out.
+//!
+//! Synchronous; its lock is never held across an await, and nothing in it is needed after a restart (invariant 5): the
+//! queue, the executors' objects and Gitea hold it all. Rooms bring events, get actions, and are woken when
+//! [`Life::wants`] has something new for them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use domain::assignment::Assignment;
+use domain::id::{AssignmentId, Backend, Epoch, PayloadDigest};
+use domain::identity::{JobKey, Repository, SpiffeId};
+use domain::lifecycle::{Action, Event, Life, Limits, Phase, Wants};
+use domain::metadata::ExecutorRecord;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use crate::clock::Clock;
+use crate::gitea::Lane;
+
+/// What never changes about an assignment.
+#[derive(Clone)]
+pub struct Card {
+    /// Its name.
+    pub id: AssignmentId,
+    /// Where its executor is made.
+    pub backend: Backend,
+    /// Whose job it is.
+    pub repository: Repository,
+    /// The job's key in its workflow.
+    pub job_key: JobKey,
+    /// The identity of its executor.
+    pub spiffe_id: SpiffeId,
+    /// Tells it from an older life of the same task id.
+    pub digest: PayloadDigest,
+    /// When Gitea handed it out.
+    pub fetched_at: Timestamp,
+    /// The run deadline.
+    pub deadline: Timestamp,
+}
+
+impl Card {
+    /// The card of a task that was fetched or found in the queue.
+    #[must_use]
+    pub fn of_assignment(assignment: &Assignment) -> Self {
+        Self {
+            id: assignment.id,
+            backend: assignment.backend,
+            repository: assignment.repository.clone(),
+            job_key: assignment.job_key.clone(),
+            spiffe_id: assignment.spiffe_id.clone(),
+            digest: assignment.digest.clone(),
+            fetched_at: assignment.fetched_at,
+            deadline: assignment.deadline,
+        }
+    }
+
+    /// The card of an executor that was found.
+    #[must_use]
+    pub fn of_executor(record: &ExecutorRecord) -> Self {
+        Self {
+            id: record.id,
+            backend: record.backend,
+            repository: record.repository.clone(),
+            job_key: record.job_key.clone(),
+            spiffe_id: record.spiffe_id.clone(),
+            digest: record.digest.clone(),
+            fetched_at: record.fetched_at,
+            deadline: record.deadline,
+        }
+    }
+}
+
+/// A task's bytes as the runner gets them.
+pub type Payload = Arc<Zeroizing<Vec<u8>>>;
+
+struct Entry {
+    card: Option<Arc<Card>>,
+    lane: Arc<Lane>,
+    life: Life,
+    payload: Option<Payload>,
+}
+
+/// How many executors and tasks there are, for permits and slots.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Executors that exist or may exist, unreadable objects of ours included.
+    pub executors: usize,
+    /// Tasks held without an executor.
+    pub held: usize,
+}
+
+/// What a room looks at.
+pub struct View {
+    /// The assignment.
+    pub id: AssignmentId,
+    /// Its facts; none for a task that was refused before it became an assignment.
+    pub card: Option<Arc<Card>>,
+    /// Its state.
+    pub life: Life,
+    /// What the rooms have to do for it.
+    pub wants: Wants,
+    /// The payload lies here.
+    pub has_payload: bool,
+    /// The one way to Gitea for this task.
+    pub lane: Arc<Lane>,
+}
+
+/// A room's ear for changes on the board.
+pub struct Changes(watch::Receiver<()>);
+
+impl Changes {
+    /// Ready when something changed since it was last ready.
+    pub async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The board is gone, and with it every reason to wake.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The board.
+pub struct Board {
+    entries: Mutex<BTreeMap<AssignmentId, Entry>>,
+    /// Objects of ours that belong to no life: unreadable, or of an older epoch.
+    strays: Mutex<usize>,
+    limits: Limits,
+    clock: Clock,
+    changed: watch::Sender<()>,
+}
+
+impl Board {
+    /// An empty board.
+    #[must_use]
+    pub fn new(limits: Limits, clock: Clock) -> Self {
+        let (entries, strays) = (Mutex::default(), Mutex::default());
+        Self { entries, strays, limits, clock, changed: watch::Sender::new(()) }
+    }
+
+    /// The time by which its lives live.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The limits by which they live.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Puts a task on the board. False: the id is taken, by this or by another life of the same number.
+    pub fn insert(&self, id: AssignmentId, card: Option<Card>, lane: Lane, life: Life, payload: Option<Payload>) -> bool {
+        let mut entries = self.lock();
+        if entries.contains_key(&id) {
+            return false;
+        }
+        entries.insert(id, Entry { card: card.map(Arc::new), lane: Arc::new(lane), life, payload });
+        drop(entries);
+        self.wake();
+        true
+    }
+
+    /// Puts a task in the place of an older life of its number, whose executor `reap` removes by its digest (NEW-3).
+    pub fn supersede(&self, id: AssignmentId, card: Card, life: Life) {
+        if let Some(entry) = self.lock().get_mut(&id) {
+            entry.card = Some(Arc::new(card));
+            entry.life = life;
+            entry.payload = None;
+        }
+        self.wake();
+    }
+
+    /// Brings an event to a life; none when the board does not know it.
+    pub fn apply(&self, id: AssignmentId, event: Event) -> Option<Vec<Action>> {
+        let now = self.now();
+        let mut entries = self.lock();
+        let entry = entries.get_mut(&id)?;
+        let (life, mut actions) = entry.life.clone().step(event, now, &self.limits);
+        entry.life = life;
+        if !entry.life.payload_needed() {
+            entry.payload = None;
+        }
+        if *entry.life.phase() == Phase::Gone {
+            entries.remove(&id);
+        }
+        drop(entries);
+        let before = actions.len();
+        actions.retain(|action| *action != Action::Wake);
+        if actions.len() != before {
+            self.wake();
+        }
+        Some(actions)
+    }
+
+    /// Lays the payload of a task out for its executor.
+    pub fn offer(&self, id: AssignmentId, payload: Payload) {
+        if let Some(entry) = self.lock().get_mut(&id)
+            && entry.life.payload_needed()
+        {
+            entry.payload = Some(payload);
+        }
+    }
+
+    /// The payload, while it may be handed out.
+    #[must_use]
+    pub fn payload(&self, id: AssignmentId) -> Option<Payload> {
+        self.lock().get(&id).and_then(|entry| entry.payload.clone())
+    }
+
+    /// The payload is not needed in memory until a slot is there.
+    pub fn put_away(&self, id: AssignmentId) {
+        if let Some(entry) = self.lock().get_mut(&id) {
+            entry.payload = None;
+        }
+    }
+
+    /// The facts of an assignment.
+    #[must_use]
+    pub fn card(&self, id: AssignmentId) -> Option<Arc<Card>> {
+        self.lock().get(&id).and_then(|entry| entry.card.clone())
+    }
+
+    /// One life as a room sees it.
+    #[must_use]
+    pub fn view(&self, id: AssignmentId) -> Option<View> {
+        let now = self.now();
+        self.lock().get(&id).map(|entry| entry.view(id, now, &self.limits))
+    }
+
+    /// All lives as a room sees them, in the order of their numbers.
+    #[must_use]
+    pub fn views(&self) -> Vec<View> {
+        let now = self.now();
+        self.lock().iter().map(|(&id, entry)| entry.view(id, now, &self.limits)).collect()
+    }
+
+    /// Reads a number off the log of a life: what its runner is answered for its rows.
+    #[must_use]
+    pub fn runner_ack(&self, id: AssignmentId) -> u64 {
+        self.lock().get_mut(&id).map_or(0, |entry| entry.life.runner_ack())
+    }
+
+    /// The current incarnation of an assignment.
+    #[must_use]
+    pub fn epoch(&self, id: AssignmentId) -> Option<Epoch> {
+        self.lock().get(&id).map(|entry| entry.life.epoch())
+    }
+
+    /// How full it is.
+    #[must_use]
+    pub fn occupancy(&self) -> Occupancy {
+        let entries = self.lock();
+        let executors = entries.values().filter(|entry| entry.life.occupies_slot()).count();
+        let held = entries.values().filter(|entry| entry.life.is_held() && !entry.life.occupies_slot()).count();
+        drop(entries);
+        Occupancy { executors: executors + *self.strays.lock().unwrap_or_else(PoisonError::into_inner), held }
+    }
+
+    /// Sets how many objects of ours belong to no life.
+    pub fn set_strays(&self, count: usize) {
+        *self.strays.lock().unwrap_or_else(PoisonError::into_inner) = count;
+    }
+
+    /// Tells a room that a life changed in a way it may have to act on, also while it was busy. What changed is not said:
+    /// rooms look at everything.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        Changes(self.changed.subscribe())
+    }
+
+    /// Wakes the rooms.
+    pub fn wake(&self) {
+        self.changed.send_replace(());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AssignmentId, Entry>> {
+        // A panic while the lock was held left at most one life half-changed; every room checks what it finds.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn view(&self, id: AssignmentId, now: Timestamp, limits: &Limits) -> View {
+        View {
+            id,
+            card: self.card.clone(),
+            life: self.life.clone(),
+            wants: self.life.wants(now, limits),
+            has_payload: self.payload.is_some(),
+            lane: Arc::clone(&self.lane),
+        }
+    }
+}

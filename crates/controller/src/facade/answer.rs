@@ -1,0 +1,28 @@
+//! Answers outside RunnerService: Connect's error form, which every client of the facade understands (requirements §1.5).
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use connectrpc::ErrorCode;
+use domain::executor_api::NotReady;
+use serde_json::json;
+
+/// 401, with the word for what is missing.
+pub(super) fn unauthenticated(missing: &str) -> Response {
+    let body = json!({
+        "code": ErrorCode::Unauthenticated.as_str(),
+        "message": format!("no valid {missing} for a live assignment"),
+        "missing": missing,
+    });
+    (StatusCode::UNAUTHORIZED, Json(body)).into_response()
+}
+
+/// An error with a code and a text.
+pub(super) fn error(code: ErrorCode, message: &str) -> Response {
+    (code.http_status(), Json(json!({ "code": code.as_str(), "message": message }))).into_response()
+}
+
+/// 503, with the word for what is missing.
+pub(super) fn not_ready(missing: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, Json(NotReady { missing: missing.to_owned() })).into_response()
+}

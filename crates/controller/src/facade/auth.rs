@@ -1,0 +1,94 @@
+//! Who is calling: one layer in front of every route (invariant 6; FAC-5, NEW-94, NEW-159).
+//!
+//! A caller is the SPIFFE ID of the TLS peer, the assignment id and its capability together. Nothing else in a request
+//! says who somebody is.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::middleware::Next;
+use axum::response::Response;
+use domain::capability::KeyRing;
+use domain::executor_api::{ASSIGNMENT_HEADER, CAPABILITY_HEADER};
+use domain::id::{AssignmentId, Epoch, InstanceId};
+use domain::identity::SpiffeId;
+
+use super::answer;
+use crate::board::Board;
+use crate::ops::Ops;
+
+/// The SPIFFE ID of the TLS peer, put there by the listener; never taken from a header.
+#[derive(Debug, Clone)]
+pub(super) struct Peer(pub(super) SpiffeId);
+
+/// Somebody with a genuine capability of ours. Only this module can make one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller {
+    id: AssignmentId,
+    epoch: Epoch,
+    standing: Standing,
+}
+
+/// What the capability is still good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The assignment is on the board and the capability has not expired.
+    Live,
+    /// Genuine once: it is told that it is over, and changes nothing.
+    Over,
+}
+
+impl Caller {
+    pub(super) fn id(self) -> AssignmentId {
+        self.id
+    }
+
+    pub(super) fn epoch(self) -> Epoch {
+        self.epoch
+    }
+
+    pub(super) fn is_live(self) -> bool {
+        self.standing == Standing::Live
+    }
+}
+
+/// What the layer needs.
+pub(super) struct Gate {
+    pub(super) board: Arc<Board>,
+    pub(super) ring: Arc<KeyRing>,
+    pub(super) instance: InstanceId,
+    pub(super) ops: Ops,
+}
+
+/// The layer: a request that passes carries its [`Caller`].
+pub(super) async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().cloned();
+    match gate.caller(peer.as_ref(), request.headers()) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(missing) => {
+            gate.ops.metrics.facade_denied(missing);
+            answer::unauthenticated(missing)
+        }
+    }
+}
+
+impl Gate {
+    /// The caller, or the one word for what is missing.
+    fn caller(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<Caller, &'static str> {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let id: AssignmentId = text(ASSIGNMENT_HEADER).and_then(|id| id.parse().ok()).ok_or("assignment")?;
+        let capability = text(CAPABILITY_HEADER).ok_or("capability")?;
+        let grant = self.ring.verify(capability, &self.instance, id).map_err(|_| "capability")?;
+        let Peer(peer) = peer.ok_or("identity")?;
+        let card = self.board.card(id);
+        if card.as_ref().is_some_and(|card| card.spiffe_id != *peer) {
+            return Err("identity");
+        }
+        let live = card.is_some() && self.board.now() < grant.expires;
+        Ok(Caller { id, epoch: grant.epoch, standing: if live { Standing::Live } else { Standing::Over } })
+    }
+}

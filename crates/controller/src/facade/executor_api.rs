@@ -1,0 +1,64 @@
+//! Hello, goodbye, keep-alive, interruption: what executors tell about themselves (NEW-105, NEW-107, NEW-158).
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, http::StatusCode};
+use connectrpc::ErrorCode;
+use domain::executor_api::{Reply, Report};
+use domain::lifecycle::{Action, Event};
+use domain::metadata::Mark;
+use domain::reason::Reason;
+
+use super::auth::Caller;
+use super::{Facade, answer};
+use crate::telemetry::events::{AssignmentEvent, Detail, assignment_processing_error, assignment_transition};
+
+/// `GET` of the readiness route: assignment, capability and identity were checked by the layer; loads nothing else.
+pub(super) async fn ready(Extension(caller): Extension<Caller>) -> Response {
+    if caller.is_live() { StatusCode::OK.into_response() } else { answer::unauthenticated("assignment") }
+}
+
+/// `POST` of a report.
+pub(super) async fn report(
+    State(facade): State<Arc<Facade>>,
+    Extension(caller): Extension<Caller>,
+    Json(report): Json<Report>,
+) -> Response {
+    if !caller.is_live() {
+        return Json(Reply { go_on: false }).into_response();
+    }
+    let event = event_of(caller, &report);
+    if let Report::Interrupted { cause } = &report {
+        let detail = Detail::because(Reason::Interrupted, cause);
+        assignment_transition(AssignmentEvent::Interrupted, &facade.subject(caller), detail);
+    }
+    let Some(actions) = facade.board.apply(caller.id(), event) else { return Json(Reply { go_on: false }).into_response() };
+    if actions.contains(&Action::WriteInterrupted) {
+        // Before the announcement is answered it must stand where the next process finds it.
+        let mark = Mark::Interrupted(facade.board.now());
+        if let Err(error) = facade.backend.mark(&facade.name_of(caller), mark).await {
+            assignment_processing_error(&facade.subject(caller), &format!("interruption mark: {error}"));
+            return answer::error(ErrorCode::Unavailable, "the interruption could not be written; say it again");
+        }
+    }
+    Json(Reply { go_on: !actions.contains(&Action::Stop) }).into_response()
+}
+
+fn event_of(caller: Caller, report: &Report) -> Event {
+    let epoch = caller.epoch();
+    match report {
+        Report::Hello => Event::Hello { epoch },
+        Report::RunnerStarted | Report::KeepAlive => Event::KeepAlive { epoch },
+        Report::Interrupted { .. } => Event::Interrupted { epoch },
+        Report::Goodbye { runner_exit, interrupted, delivered } => {
+            let end = match (runner_exit, delivered) {
+                (_, false) => "its final report could not be delivered".to_owned(),
+                (Some(code), true) => format!("the runner ended with exit code {code} and without a final report"),
+                (None, true) => "the runner was ended by a signal, without a final report".to_owned(),
+            };
+            Event::Goodbye { epoch, how: end, interrupted: *interrupted, delivered: *delivered }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What executors talk to: RunnerService, their own reports, and the allow-listed way to the repository, all behind
+//! SPIFFE mTLS and one authentication layer (invariant 6).
+
+mod answer;
+mod auth;
+mod executor_api;
+mod listener;
+mod service;
+mod story;
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use domain::capability::KeyRing;
+use domain::executor_api::{READY_PATH, REPORT_PATH};
+use domain::id::{Backend as Kind, InstanceId};
+use runner_proto::runner::v1 as proto;
+use tokio_util::task::TaskTracker;
+
+use crate::backend::Backend;
+use crate::board::Board;
+use crate::ops::Ops;
+use crate::telemetry::events::Subject;
+use auth::{Caller, Gate};
+pub use listener::serve;
+
+/// Body of a report or a small call (requirements §1.4).
+const SMALL_BODY: usize = 64 << 10;
+/// Body of an UpdateTask or UpdateLog.
+const LARGE_BODY: usize = 16 << 20;
+
+/// What the facade needs.
+pub struct Facade {
+    /// Lives.
+    pub board: Arc<Board>,
+    /// Where claims and marks are written.
+    pub backend: Arc<dyn Backend>,
+    /// Its kind.
+    pub kind: Kind,
+    /// Our name.
+    pub instance: InstanceId,
+    /// Checks capabilities.
+    pub ring: Arc<KeyRing>,
+    /// Gitea's capability header, once Declare brought it (NEW-25).
+    pub capabilities: Arc<OnceLock<Option<String>>>,
+    /// Metrics.
+    pub ops: Ops,
+    /// Calls under way: they are finished even when the executor has gone.
+    pub tracker: TaskTracker,
+}
+
+impl Facade {
+    /// Everything the facade serves.
+    #[must_use]
+    pub fn router(self: Arc<Self>) -> Router {
+        let gate = Arc::new(Gate {
+            board: Arc::clone(&self.board),
+            ring: Arc::clone(&self.ring),
+            instance: self.instance.clone(),
+            ops: self.ops.clone(),
+        });
+        let large = connectrpc::Limits::default().with_max_request_body_size(LARGE_BODY).with_max_message_size(LARGE_BODY);
+        let small = connectrpc::Limits::default().with_max_request_body_size(SMALL_BODY).with_max_message_size(SMALL_BODY);
+        let rpc = connectrpc::Router::new()
+            .add_service(Arc::new(service::Service(Arc::clone(&self))) as Arc<service::Service>)
+            .with_route_limits("/runner.v1.RunnerService/Register", small.clone())
+            .with_route_limits("/runner.v1.RunnerService/Declare", small.clone())
+            .with_route_limits("/runner.v1.RunnerService/FetchTask", small)
+            .with_route_limits("/runner.v1.RunnerService/UpdateTask", large.clone())
+            .with_route_limits("/runner.v1.RunnerService/UpdateLog", large);
+        Router::new()
+            .route(READY_PATH, get(executor_api::ready))
+            .route(REPORT_PATH, post(executor_api::report).layer(DefaultBodyLimit::max(SMALL_BODY)))
+            .nest_service("/api/actions", rpc.into_axum_service())
+            .fallback(|| async { answer::error(connectrpc::ErrorCode::Unimplemented, "the proxy is being built") })
+            .layer(from_fn_with_state(gate, auth::authenticate))
+            .with_state(self)
+    }
+
+    fn subject(&self, caller: Caller) -> Subject {
+        Subject { backend: Some(self.kind), assignment: caller.id(), epoch: Some(caller.epoch()) }
+    }
+
+    /// The name of the caller's object.
+    fn name_of(&self, caller: Caller) -> String {
+        domain::id::executor_name(caller.id(), &self.instance, caller.epoch())
+    }
+}
+
+/// The registered procedures exist as long as the generated service does.
+const _: fn() = || {
+    fn implements<T: proto::RunnerService>() {}
+    implements::<service::Service>();
+};

@@ -1,0 +1,221 @@
+//! The way of a job to its repository: git, REST, artifacts, packages, through our mTLS and on an allow-list (FAC-11,
+//! NEW-95, NEW-96, NEW-97). The job's own `Authorization` passes; nothing else in a request says who it is.
+//!
+//! Bodies are streamed with back-pressure. Gitea away is 502, silence of 60 s is 504; nothing is repeated here.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use axum::response::Response;
+use connectrpc::ErrorCode;
+use domain::lifecycle::Phase;
+
+use super::auth::Caller;
+use super::{Facade, answer};
+
+/// Tells the executor's proxy which base URL stands in the replies of the artifact services (NEW-110).
+const GITEA_BASE: HeaderName = HeaderName::from_static("x-gdr-gitea-base");
+
+/// Request headers that pass; everything else stays here (NEW-96).
+const PASSED: [HeaderName; 22] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::ACCEPT_LANGUAGE,
+    header::AUTHORIZATION,
+    header::CACHE_CONTROL,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_RANGE,
+    header::CONTENT_TYPE,
+    header::EXPECT,
+    header::IF_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_NONE_MATCH,
+    header::RANGE,
+    header::TRANSFER_ENCODING,
+    header::USER_AGENT,
+    HeaderName::from_static("git-protocol"),
+    HeaderName::from_static("x-actions-results-md5"),
+    HeaderName::from_static("x-ms-blob-content-type"),
+    HeaderName::from_static("x-ms-blob-type"),
+    HeaderName::from_static("x-ms-version"),
+    HeaderName::from_static("x-tfs-filelength"),
+];
+
+/// The one server the facade forwards to; a request line never chooses another (SRV-2).
+pub struct Upstream {
+    forwarder: forward::Forwarder,
+    scheme: http::uri::Scheme,
+    authority: http::uri::Authority,
+    /// Path below which Gitea lives, without trailing `/`.
+    prefix: String,
+    base: HeaderValue,
+}
+
+/// Everything that is not RunnerService and not the executor's own reports.
+pub(super) async fn pass(State(facade): State<Arc<Facade>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
+    if !may_use_proxy(&facade, caller) {
+        facade.ops.metrics.facade_denied("proxy");
+        return answer::unauthenticated("assignment");
+    }
+    let target = match allowed(request.method(), request.uri()) {
+        Ok(target) => target,
+        Err((code, why)) => {
+            facade.ops.metrics.facade_denied("path");
+            return answer::error(code, why);
+        }
+    };
+    let upstream = &facade.upstream;
+    let artifacts = is_artifact_service(&target);
+    let Some(uri) = upstream.uri(&target, request.uri().query()) else {
+        return answer::error(ErrorCode::InvalidArgument, "the path is malformed");
+    };
+    let rewrite = |parts: &mut http::request::Parts| {
+        parts.uri = uri;
+        parts.headers = passed(&parts.headers, upstream);
+    };
+    match upstream.forwarder.forward(request, rewrite).await {
+        Ok(mut response) => {
+            if artifacts {
+                response.headers_mut().insert(GITEA_BASE, upstream.base.clone());
+            }
+            response.map(Body::new)
+        }
+        Err(error) => answer::error(ErrorCode::Unavailable, &format!("the repository's server gave no good answer: {error}")),
+    }
+}
+
+/// Only a claimed assignment has a job that could ask; its access ends with its executor's grace (NEW-100).
+fn may_use_proxy(facade: &Facade, caller: Caller) -> bool {
+    let Some(view) = facade.board.view(caller.id()) else { return false };
+    let working = matches!(
+        view.life.phase(),
+        Phase::Claimed | Phase::Running | Phase::Ending(_) | Phase::Final(_) | Phase::Draining(_)
+    );
+    caller.is_live() && working && view.life.epoch() == caller.epoch() && !view.wants.removal
+}
+
+/// The decoded segments of a path that may pass, or why not.
+fn allowed(method: &Method, uri: &Uri) -> Result<Vec<String>, (ErrorCode, &'static str)> {
+    let malformed = (ErrorCode::InvalidArgument, "the path is malformed");
+    if uri.authority().is_some() || uri.scheme().is_some() || method == Method::CONNECT {
+        return Err((ErrorCode::InvalidArgument, "only paths of the repository's server are forwarded"));
+    }
+    let segments = forward::path::parse(uri.path()).map_err(|_| malformed)?;
+    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+    if on_the_list(method, &words) {
+        return Ok(segments);
+    }
+    Err((ErrorCode::PermissionDenied, "this path is not on the allow-list of the job's proxy"))
+}
+
+fn on_the_list(method: &Method, segments: &[&str]) -> bool {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let rest = reads || matches!(*method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE);
+    match segments {
+        ["api", "v1", ..] | ["api", "actions_pipeline", ..] | ["api", "packages", ..] | ["v2", ..] => rest,
+        ["twirp", "github.actions.results.api.v1.ArtifactService" | "github.actions.results.api.v1.CacheService", _] => rest,
+        [first, ..] if ["api", "twirp", "v2", "user", "-", "metrics"].iter().any(|word| first.eq_ignore_ascii_case(word)) => false,
+        [_owner, _repository, "info", "refs"] => reads,
+        [_owner, _repository, "git-upload-pack" | "git-receive-pack"] => method == Method::POST,
+        [_owner, _repository, "info", "lfs", ..] => rest,
+        _ => false,
+    }
+}
+
+fn is_artifact_service(segments: &[String]) -> bool {
+    match segments {
+        [twirp, service, ..] if twirp == "twirp" => service.ends_with(".ArtifactService"),
+        [api, pipeline, ..] => api == "api" && pipeline == "actions_pipeline",
+        _ => false,
+    }
+}
+
+/// What Gitea sees of a request's headers.
+fn passed(headers: &HeaderMap, upstream: &Upstream) -> HeaderMap {
+    let mut passed = HeaderMap::with_capacity(PASSED.len());
+    for name in PASSED {
+        for value in headers.get_all(&name) {
+            passed.append(name.clone(), value.clone());
+        }
+    }
+    if let Ok(host) = HeaderValue::from_str(upstream.authority.as_str()) {
+        passed.insert(header::HOST, host);
+    }
+    let proto = if upstream.scheme == http::uri::Scheme::HTTPS { "https" } else { "http" };
+    passed.insert("x-forwarded-proto", HeaderValue::from_static(proto));
+    passed
+}
+
+impl Upstream {
+    /// The Gitea at `base` (absolute http or https URL without trailing `/`).
+    ///
+    /// # Errors
+    ///
+    /// When it is none.
+    pub fn new(base: &str, forwarder: forward::Forwarder) -> anyhow::Result<Self> {
+        let parts = base.parse::<Uri>()?.into_parts();
+        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+            anyhow::bail!("{base:?} is no absolute URL");
+        };
+        let prefix = parts.path_and_query.map(|path| path.path().trim_end_matches('/').to_owned()).unwrap_or_default();
+        Ok(Self { forwarder, scheme, authority, prefix, base: HeaderValue::from_str(base)? })
+    }
+
+    /// The URL of these segments; the upstream path is built from what was parsed, never from what was sent.
+    fn uri(&self, segments: &[String], query: Option<&str>) -> Option<Uri> {
+        let mut path = self.prefix.clone();
+        for segment in segments {
+            path.push('/');
+            path.push_str(&forward::path::encode(segment));
+        }
+        if let Some(query) = query {
+            path.push('?');
+            path.push_str(query);
+        }
+        Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone()).path_and_query(path).build().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(method: Method, path: &str, expect: Result<(), ErrorCode>) {
+        #[expect(clippy::unwrap_used, reason = "tests")]
+        let uri: Uri = path.parse().unwrap();
+        assert_eq!(allowed(&method, &uri).map(drop).map_err(|(code, _)| code), expect, "{method} {path}");
+    }
+
+    /// NEW-95, NEW-97, F100, F102: what a job may reach, and every spelling of what it may not.
+    #[test]
+    fn the_allow_list() {
+        for (method, path) in [
+            (Method::GET, "/acme/app/info/refs?service=git-upload-pack"),
+            (Method::POST, "/acme/app.git/git-upload-pack"),
+            (Method::POST, "/acme/app/git-receive-pack"),
+            (Method::POST, "/acme/app.git/info/lfs/objects/batch"),
+            (Method::GET, "/api/v1/repos/acme/app"),
+            (Method::POST, "/api/actions_pipeline/_apis/pipelines/workflows/1/artifacts"),
+            (Method::POST, "/twirp/github.actions.results.api.v1.ArtifactService/CreateArtifact"),
+            (Method::PUT, "/api/packages/acme/generic/x/1/y"),
+        ] {
+            check(method, path, Ok(()));
+        }
+        for path in [
+            "/", "/metrics", "/api/internal/x", "/-/admin", "/user/login", "/acme/app", "/acme/app/settings",
+            "/api/actions/runner.v1.RunnerService/FetchTask", "/API/actions/x", "/Api/Actions/info/refs", "/twirp/other/x",
+            "/acme/app/git-upload-pack",
+        ] {
+            check(Method::GET, path, Err(ErrorCode::PermissionDenied));
+        }
+        for path in ["/api%2Factions/x", "/api/v1/%2e%2e/actions/x", "/api/v1/../x", "//api/v1/x", "/api/v1/%00", "/api/v1/a%5Cb", "/./x"] {
+            check(Method::GET, path, Err(ErrorCode::InvalidArgument));
+        }
+        check(Method::GET, "http://elsewhere.invalid/api/v1/x", Err(ErrorCode::InvalidArgument));
+        check(Method::CONNECT, "elsewhere.invalid:443", Err(ErrorCode::InvalidArgument));
+    }
+}

@@ -1,0 +1,340 @@
+//! RunnerService as an executor's runner sees it. Who has the task's turn asks the life what to do, and does it; a call
+//! that was begun upstream is finished even when the executor has gone (NEW-165).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use connectrpc::{ConnectError, PreEncoded, RequestContext, Response, ServiceRequest, ServiceResult};
+use domain::id::AssignmentId;
+use domain::lifecycle::{Action, Event, Outcome, Seal};
+use domain::metadata::{Claim, Mark};
+use runner_proto::runner::v1 as proto;
+
+use super::auth::Caller;
+use super::{Facade, story};
+use crate::backend::Marked;
+use crate::gitea::{GiteaError, Trouble, Turn};
+use crate::ops::metrics::Cause;
+use crate::telemetry::events::{AssignmentEvent, Detail, assignment_processing_error, assignment_transition};
+use crate::wire::{outcome_of, word, proto_row, result_of, row_of, steps_of};
+
+/// The runner gives up after 5 s (requirements §1.4).
+const FETCH_ANSWER: Duration = Duration::from_secs(3);
+
+/// The service behind the authentication layer.
+pub(super) struct Service(pub(super) Arc<Facade>);
+
+#[expect(refining_impl_trait, reason = "the service is served, never named")]
+impl proto::RunnerService for Service {
+    async fn register(
+        &self,
+        _ctx: RequestContext,
+        _request: ServiceRequest<'_, proto::RegisterRequest>,
+    ) -> ServiceResult<proto::RegisterResponse> {
+        Err(ConnectError::permission_denied("executors are registered by their controller"))
+    }
+
+    async fn declare(
+        &self,
+        ctx: RequestContext,
+        request: ServiceRequest<'_, proto::DeclareRequest>,
+    ) -> ServiceResult<proto::DeclareResponse> {
+        let caller = caller(&ctx)?;
+        let alive = self.0.board.view(caller.id()).is_some_and(|view| view.life.may_work(caller.epoch()));
+        if !caller.is_live() || !alive {
+            return Err(nothing_to_do());
+        }
+        let request = request.to_owned_message();
+        let runner = proto::Runner {
+            uuid: caller.id().to_string(),
+            name: caller.id().to_string(),
+            status: proto::RunnerStatus::RUNNER_STATUS_IDLE.into(),
+            version: request.version,
+            labels: request.labels,
+            ephemeral: true,
+            ..Default::default()
+        };
+        let response = Response::new(proto::DeclareResponse { runner: Some(runner).into(), ..Default::default() });
+        Ok(match self.0.capabilities.get().and_then(Option::as_deref) {
+            Some(capabilities) => response.with_header("x-gitea-actions-capabilities", capabilities),
+            None => response,
+        })
+    }
+
+    async fn fetch_task(
+        &self,
+        ctx: RequestContext,
+        _request: ServiceRequest<'_, proto::FetchTaskRequest>,
+    ) -> ServiceResult<PreEncoded<proto::FetchTaskResponse>> {
+        let caller = caller(&ctx)?;
+        if !caller.is_live() {
+            return Err(nothing_to_do());
+        }
+        let facade = Arc::clone(&self.0);
+        let claim = self.0.tracker.spawn(async move { facade.hand_out(caller).await });
+        match tokio::time::timeout(FETCH_ANSWER, claim).await {
+            Ok(Ok(Ok(bytes))) => Response::ok(PreEncoded::from_bytes_unchecked(bytes)),
+            Ok(Ok(Err(error))) => Err(error),
+            _ => Err(ConnectError::unavailable("the claim is being written; ask again")),
+        }
+    }
+
+    async fn update_task(
+        &self,
+        ctx: RequestContext,
+        request: ServiceRequest<'_, proto::UpdateTaskRequest>,
+    ) -> ServiceResult<proto::UpdateTaskResponse> {
+        let caller = caller(&ctx)?;
+        let request = request.to_owned_message();
+        let state = request.state.as_option().ok_or_else(|| ConnectError::invalid_argument("the state is missing"))?;
+        own_task(caller, state.id)?;
+        if !caller.is_live() {
+            return Response::ok(result(caller.id(), Some(Outcome::Cancelled)));
+        }
+        let facade = Arc::clone(&self.0);
+        finished(self.0.tracker.spawn(async move { facade.take_state(caller, request).await })).await
+    }
+
+    async fn update_log(
+        &self,
+        ctx: RequestContext,
+        request: ServiceRequest<'_, proto::UpdateLogRequest>,
+    ) -> ServiceResult<proto::UpdateLogResponse> {
+        let caller = caller(&ctx)?;
+        let request = request.to_owned_message();
+        own_task(caller, request.task_id)?;
+        let index = u64::try_from(request.index).map_err(|_| ConnectError::invalid_argument("a negative index"))?;
+        if !caller.is_live() {
+            return Response::ok(ack(index + request.rows.len() as u64));
+        }
+        let facade = Arc::clone(&self.0);
+        finished(self.0.tracker.spawn(async move { facade.take_rows(caller, index, request).await })).await
+    }
+}
+
+fn caller(ctx: &RequestContext) -> Result<Caller, ConnectError> {
+    ctx.extensions().get::<Caller>().copied().ok_or_else(|| ConnectError::unauthenticated("no caller"))
+}
+
+fn nothing_to_do() -> ConnectError {
+    ConnectError::unauthenticated("there is no task for you here")
+}
+
+fn own_task(caller: Caller, task: i64) -> Result<(), ConnectError> {
+    if task == caller.id().task().get() {
+        return Ok(());
+    }
+    Err(ConnectError::permission_denied(format!("task {task} is not this assignment's")))
+}
+
+async fn finished<T>(call: tokio::task::JoinHandle<Result<T, ConnectError>>) -> ServiceResult<T> {
+    match call.await {
+        Ok(answer) => answer.map(Response::new),
+        Err(_) => Err(ConnectError::internal("the call did not end")),
+    }
+}
+
+fn result(id: AssignmentId, outcome: Option<Outcome>) -> proto::UpdateTaskResponse {
+    let state = proto::TaskState { id: id.task().get(), result: result_of(outcome), ..Default::default() };
+    proto::UpdateTaskResponse { state: Some(state).into(), ..Default::default() }
+}
+
+fn ack(rows: u64) -> proto::UpdateLogResponse {
+    proto::UpdateLogResponse { ack_index: i64::try_from(rows).unwrap_or(i64::MAX), ..Default::default() }
+}
+
+/// The runner learns a code and our words, never Gitea's headers.
+fn to_runner(error: &GiteaError) -> ConnectError {
+    ConnectError::unavailable(format!("Gitea gave no good answer: {error}"))
+}
+
+impl Facade {
+    async fn hand_out(&self, caller: Caller) -> Result<Vec<u8>, ConnectError> {
+        let asked = Event::TaskAsked { epoch: caller.epoch() };
+        let Some(view) = self.board.view(caller.id()) else { return Err(nothing_to_do()) };
+        let mut actions = self.board.apply(caller.id(), asked.clone()).unwrap_or_default();
+        if actions.contains(&Action::WriteClaim) {
+            let turn = view.lane.turn().await;
+            // Whoever had the turn before may have claimed it for the same incarnation.
+            actions = self.board.apply(caller.id(), asked).unwrap_or_default();
+            if actions.contains(&Action::WriteClaim) {
+                actions = self.write_claim(caller, &turn).await?;
+            }
+        }
+        match actions.first() {
+            Some(Action::HandOut) => {
+                let payload = self.board.payload(caller.id());
+                let payload = payload.ok_or_else(|| ConnectError::unavailable("the task is being read from the queue"))?;
+                assignment_transition(AssignmentEvent::Offered, &self.subject(caller), Detail::default());
+                Ok(domain::wire::fetch_response(&payload))
+            }
+            Some(Action::AskAgain) => Err(ConnectError::unavailable("not yet; ask again")),
+            _ => Err(nothing_to_do()),
+        }
+    }
+
+    /// Asks Gitea once more, puts our rows before the runner's, and writes the claim where the next process finds it
+    /// (NEW-23, NEW-28, NEW-53). Each of the three may have been carried out by an earlier attempt: all are idempotent.
+    async fn write_claim(&self, caller: Caller, turn: &Turn<'_>) -> Result<Vec<Action>, ConnectError> {
+        let (id, epoch) = (caller.id(), caller.epoch());
+        let answer = self.ask_gitea(id, turn.update_task(proto::UpdateTaskRequest::default()).await)?;
+        if outcome_of(&answer.state).is_some() {
+            return Ok(vec![Action::SendHome]);
+        }
+        let Some(view) = self.board.view(id) else { return Ok(vec![Action::SendHome]) };
+        let rows = story::rows(&view, self.board.now()).iter().map(proto_row).collect();
+        let log_shift = match turn.update_log(proto::UpdateLogRequest { rows, ..Default::default() }).await {
+            Ok(stored) => stored,
+            Err(error) => return Err(to_runner(&error)),
+        };
+        let mark = Mark::Claimed(Claim { at: self.board.now(), log_shift });
+        match self.backend.mark(&self.name_of(caller), mark).await {
+            Ok(Marked::Written) => {}
+            Ok(Marked::Gone) => return Ok(vec![Action::SendHome]),
+            Err(error) => return Err(ConnectError::unavailable(format!("the claim could not be written: {error}"))),
+        }
+        assignment_transition(AssignmentEvent::RunnerClaimed, &self.subject(caller), Detail::default());
+        Ok(self.board.apply(id, Event::ClaimWritten { epoch, log_shift }).unwrap_or_default())
+    }
+
+    fn ask_gitea(
+        &self,
+        id: AssignmentId,
+        answer: Result<proto::UpdateTaskResponse, GiteaError>,
+    ) -> Result<proto::UpdateTaskResponse, ConnectError> {
+        match answer {
+            Ok(answer) => {
+                self.board.apply(id, Event::Answered { outcome: outcome_of(&answer.state) });
+                Ok(answer)
+            }
+            Err(error) if error.trouble == Trouble::TaskUnknown => {
+                self.board.apply(id, Event::TaskUnknown);
+                Ok(result(id, Some(Outcome::Cancelled)))
+            }
+            Err(error) => Err(to_runner(&error)),
+        }
+    }
+
+    async fn take_state(&self, caller: Caller, mut request: proto::UpdateTaskRequest) -> Result<proto::UpdateTaskResponse, ConnectError> {
+        let id = caller.id();
+        let Some(view) = self.board.view(id) else { return Ok(result(id, Some(Outcome::Cancelled))) };
+        let turn = view.lane.turn().await;
+        let (outcome, steps) = (outcome_of(&request.state), steps_of(&request.state));
+        let event = Event::RunnerState { epoch: caller.epoch(), outcome, steps };
+        for action in self.board.apply(id, event).unwrap_or_default() {
+            match action {
+                Action::RecordSteps(text) => self.record_steps(caller, text).await,
+                Action::ForwardState { seal } => {
+                    if let Some(seal) = seal {
+                        self.close_log(id, &turn, seal).await?;
+                    }
+                    let shift = self.board.view(id).map_or(0, |view| view.life.log().shift());
+                    for step in &mut request.state.get_or_insert_default().steps {
+                        step.log_index = step.log_index.saturating_add(i64::try_from(shift).unwrap_or(i64::MAX));
+                    }
+                    let answer = self.ask_gitea(id, turn.update_task(request).await)?;
+                    self.count_end(outcome, outcome_of(&answer.state));
+                    return Ok(verdict(answer, outcome));
+                }
+                Action::AnswerResult(outcome) => return Ok(result(id, Some(outcome))),
+                Action::AskAgain => return Err(ConnectError::unavailable("say the end of the log again, then this")),
+                _ => {}
+            }
+        }
+        Ok(result(id, Some(Outcome::Cancelled)))
+    }
+
+    fn count_end(&self, said: Option<Outcome>, stored: Option<Outcome>) {
+        if let Some(stored) = stored {
+            let cause = if said == Some(stored) { Cause::Job } else { Cause::Gitea };
+            self.ops.metrics.task_ended(word(stored), cause);
+        }
+    }
+
+    async fn close_log(&self, id: AssignmentId, turn: &Turn<'_>, seal: Seal) -> Result<(), ConnectError> {
+        let request = proto::UpdateLogRequest {
+            index: i64::try_from(seal.index).unwrap_or(i64::MAX),
+            rows: seal.rows.iter().map(proto_row).collect(),
+            no_more: true,
+            ..Default::default()
+        };
+        match turn.update_log(request).await {
+            Ok(stored) => drop(self.board.apply(id, Event::LogStored { ack: stored })),
+            Err(error) if matches!(error.trouble, Trouble::LogArchived | Trouble::TaskUnknown) => {}
+            Err(error) => return Err(to_runner(&error)),
+        }
+        self.board.apply(id, Event::LogSealed);
+        Ok(())
+    }
+
+    /// A record that fails costs accuracy after a crash, nothing now.
+    async fn record_steps(&self, caller: Caller, text: String) {
+        if let Err(error) = self.backend.mark(&self.name_of(caller), Mark::Steps(text)).await {
+            assignment_processing_error(&self.subject(caller), &format!("record of the steps: {error}"));
+        }
+    }
+
+    async fn take_rows(&self, caller: Caller, index: u64, mut request: proto::UpdateLogRequest) -> Result<proto::UpdateLogResponse, ConnectError> {
+        let id = caller.id();
+        let count = request.rows.len() as u64;
+        let Some(view) = self.board.view(id) else { return Ok(ack(index + count)) };
+        let turn = view.lane.turn().await;
+        let last = request.rows.last().filter(|_| request.no_more).map(row_of);
+        let event = Event::RunnerLog { epoch: caller.epoch(), index, count, last, no_more: request.no_more };
+        match self.board.apply(id, event).unwrap_or_default().into_iter().next() {
+            Some(Action::ForwardRows { index: shifted, hold_last, no_more }) => {
+                if hold_last {
+                    request.rows.pop();
+                }
+                request.index = i64::try_from(shifted).unwrap_or(i64::MAX);
+                request.no_more = no_more;
+                if request.rows.is_empty() {
+                    return Ok(ack(self.board.runner_ack(id)));
+                }
+                self.forward_rows(id, &turn, request, index + count).await
+            }
+            Some(Action::AckRows { ack: rows }) => Ok(ack(rows)),
+            Some(Action::AskAgain) => Err(ConnectError::unavailable("not yet; ask again")),
+            _ => Ok(ack(index + count)),
+        }
+    }
+
+    async fn forward_rows(
+        &self,
+        id: AssignmentId,
+        turn: &Turn<'_>,
+        request: proto::UpdateLogRequest,
+        everything: u64,
+    ) -> Result<proto::UpdateLogResponse, ConnectError> {
+        let closes = request.no_more;
+        match turn.update_log(request).await {
+            Ok(stored) => {
+                self.board.apply(id, Event::LogStored { ack: stored });
+                if closes {
+                    self.board.apply(id, Event::LogSealed);
+                }
+                Ok(ack(self.board.runner_ack(id)))
+            }
+            // Gitea closed the log: what comes after it counts as delivered, and the runner goes on quietly.
+            Err(error) if error.trouble == Trouble::LogArchived => {
+                self.board.apply(id, Event::LogSealed);
+                Ok(ack(everything))
+            }
+            Err(error) if error.trouble == Trouble::TaskUnknown => {
+                self.board.apply(id, Event::TaskUnknown);
+                Ok(ack(everything))
+            }
+            Err(error) => Err(to_runner(&error)),
+        }
+    }
+}
+
+/// Gitea's answer for the runner: its own accepted end as it is, any other end as CANCELLED, which alone stops a running
+/// job (NEW-159).
+fn verdict(mut answer: proto::UpdateTaskResponse, said: Option<Outcome>) -> proto::UpdateTaskResponse {
+    let stored = outcome_of(&answer.state);
+    if stored.is_some() && stored != said {
+        answer.state.get_or_insert_default().result = result_of(Some(Outcome::Cancelled));
+    }
+    answer
+}

@@ -1,0 +1,247 @@
+//! Asks Gitea for work: one loop per registration, a permit before every FetchTask, the very bytes into the queue before
+//! the next one (requirements B).
+//!
+//! What can happen to a FetchTask: it *fails* before Gitea committed (nothing is lost), *hangs* (65 s, then as the
+//! next), or was *committed without an answer* (Gitea has no redelivery: the job ends by Gitea's zombie rule; the
+//! window is kept small and never entered on purpose: the call is not cancelled by us, SIGTERM or not).
+
+mod pace;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::assignment::{Assignment, Rules, step_count, task_id};
+use domain::id::AssignmentId;
+use domain::lifecycle::{Event, Life, Phase};
+use domain::reason::{Reason, Refusal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use zeroize::Zeroizing;
+
+use crate::board::{Board, Card, Changes};
+use crate::gitea::{Gitea, GiteaError, Lane, Trouble};
+use crate::ops::Ops;
+use crate::queue::{Disposition, Message, Queue};
+use crate::sealing::Sealing;
+use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_transition, scheduler_error};
+use pace::Pace;
+
+/// What the loop needs.
+pub struct Fetch {
+    /// The registration.
+    pub gitea: Arc<Gitea>,
+    /// Where tasks become lives.
+    pub board: Arc<Board>,
+    /// Where they wait.
+    pub queue: Arc<dyn Queue>,
+    /// Closes and opens envelopes.
+    pub sealing: Arc<Sealing>,
+    /// What becomes of a task.
+    pub rules: Arc<Rules>,
+    /// Labels to declare, in order.
+    pub labels: Vec<String>,
+    /// Slots of the enabled backend.
+    pub capacity: usize,
+    /// Tasks held beyond the free slots.
+    pub look_ahead: usize,
+    /// Gitea's capability header, for the facade's Declare (NEW-25).
+    pub capabilities: Arc<std::sync::OnceLock<Option<String>>>,
+    /// Readiness and metrics.
+    pub ops: Ops,
+    /// Publishes that are repeated in the background.
+    pub tracker: TaskTracker,
+}
+
+impl Fetch {
+    /// Runs until `stop`; the FetchTask in flight is awaited, and what it brings is persisted (NEW-10).
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut pace = Pace::new(rand_seed());
+        let (mut declared, mut changes) = (false, self.board.changes());
+        while !stop.is_cancelled() {
+            if !declared {
+                declared = self.declare(&mut pace, &stop).await;
+                continue;
+            }
+            if self.permits() == 0 {
+                pace.room_may_grow();
+                pause(Duration::from_secs(1), &mut changes, &stop).await;
+                continue;
+            }
+            let asked = Instant::now();
+            match self.gitea.fetch_task(pace.version(self.board.now())).await {
+                Ok(fetched) => {
+                    self.ops.readiness.fetch_good(self.board.now());
+                    self.ops.metrics.fetched(asked.elapsed(), self.board.now(), u64::from(fetched.task.is_some()));
+                    if let Some(task) = fetched.task {
+                        pace.task_came();
+                        self.accept(task).await;
+                    } else {
+                        let idle = pace.nothing_came(fetched.tasks_version);
+                        let room = self.permits();
+                        self.pause_until_room_grows(room, idle, &mut pace, &mut changes, &stop).await;
+                    }
+                }
+                Err(error) => {
+                    self.failed("fetch Gitea task", &error);
+                    declared = error.trouble != Trouble::Unregistered;
+                    back_off(pace.failed(error.trouble == Trouble::Unregistered), &stop).await;
+                }
+            }
+        }
+    }
+
+    /// The right to fetch: free slots less what is held, and the look-ahead (NEW-5, NEW-9).
+    fn permits(&self) -> usize {
+        let now = self.board.occupancy();
+        let free = self.capacity.saturating_sub(now.executors);
+        (free + self.look_ahead).saturating_sub(now.held)
+    }
+
+    async fn declare(&self, pace: &mut Pace, stop: &CancellationToken) -> bool {
+        match self.gitea.declare(self.labels.clone()).await {
+            Ok(capabilities) => {
+                let _already_known = self.capabilities.set(capabilities);
+                pace.declared();
+                true
+            }
+            Err(error) => {
+                self.failed("declare scheduler labels", &error);
+                back_off(pace.failed(error.trouble == Trouble::Unregistered), stop).await;
+                false
+            }
+        }
+    }
+
+    fn failed(&self, what: &str, error: &GiteaError) {
+        self.ops.readiness.fetch_failed(error.code, self.board.now());
+        self.ops.metrics.fetch_failed(error.code);
+        scheduler_error(&format!("{what}: {error}"));
+    }
+
+    /// An empty answer stays true until room grows: then the version is 0 again (NEW-7).
+    async fn pause_until_room_grows(
+        &self,
+        before: usize,
+        idle: Duration,
+        pace: &mut Pace,
+        changes: &mut Changes,
+        stop: &CancellationToken,
+    ) {
+        let until = Instant::now() + idle;
+        while Instant::now() < until && !stop.is_cancelled() {
+            pause(until.saturating_duration_since(Instant::now()), changes, stop).await;
+            if self.permits() > before {
+                pace.room_may_grow();
+                return;
+            }
+        }
+    }
+
+    /// Makes a life of a task and persists it, or refuses it with a reason; never stops for one bad task.
+    async fn accept(self: &Arc<Self>, task: Zeroizing<Vec<u8>>) {
+        let now = self.board.now();
+        match Assignment::from_task(&task, &self.rules, now) {
+            Ok(assignment) => self.hold(assignment, task).await,
+            Err(refusal) => self.refuse(&task, refusal),
+        }
+    }
+
+    fn refuse(&self, task: &[u8], refusal: Refusal) {
+        let Some(task_id) = task_id(task) else {
+            scheduler_error(&format!("fetch Gitea task: a task without a usable id was dropped: {refusal}"));
+            return;
+        };
+        let id = AssignmentId::of(task_id);
+        let detail = Detail::because(refusal.reason, &refusal.cause);
+        assignment_transition(AssignmentEvent::Refused, &Subject::waiting(None, id), detail);
+        let lane = Lane::new(Arc::clone(&self.gitea), task_id);
+        let life = Life::refused(self.board.now(), refusal, step_count(task));
+        if !self.board.insert(id, None, lane, life, None) {
+            scheduler_error(&format!("{id}: refused, but another life of that number is still here"));
+        }
+    }
+
+    async fn hold(self: &Arc<Self>, assignment: Assignment, task: Zeroizing<Vec<u8>>) {
+        let id = assignment.id;
+        let subject = Subject::waiting(Some(assignment.backend), id);
+        assignment_transition(AssignmentEvent::Fetched, &subject, Detail::default());
+        let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
+        let lane = Lane::new(Arc::clone(&self.gitea), id.task());
+        let card = Card::of_assignment(&assignment);
+        if !self.board.insert(id, Some(card.clone()), lane, life.clone(), None) {
+            // The same number again: Gitea was restored from a backup. The older life is over (NEW-3).
+            let detail = Detail::because(Reason::Superseded, "the same task id came again with another payload");
+            assignment_transition(AssignmentEvent::GaveUp, &subject, detail);
+            let _gone_or_said_by_the_publish = self.queue.settle(id, Disposition::Reject { reason: Reason::Superseded }).await;
+            self.board.supersede(id, card, life);
+        }
+        let message = match self.sealing.seal(&assignment, &task) {
+            Ok(body) => Message { id, digest: assignment.digest.clone(), backend: assignment.backend, body },
+            Err(error) => {
+                self.board.apply(id, Event::PublishFailed { cause: error.to_string() });
+                scheduler_error(&format!("dispatch Gitea task {}: {error}", id.task()));
+                return;
+            }
+        };
+        if !self.publish(&message).await {
+            let this = Arc::clone(self);
+            self.tracker.spawn(async move { this.publish_again(message).await });
+        }
+    }
+
+    async fn publish(&self, message: &Message) -> bool {
+        let started = Instant::now();
+        match self.queue.publish(message.clone()).await {
+            Ok(_new_or_the_same) => {
+                self.ops.metrics.start_phase("publish", started.elapsed());
+                self.ops.readiness.set(|conditions| conditions.queue_trouble = None);
+                let subject = Subject::waiting(Some(message.backend), message.id);
+                assignment_transition(AssignmentEvent::Dispatched, &subject, Detail::default());
+                self.board.apply(message.id, Event::Persisted);
+                true
+            }
+            Err(error) => {
+                self.ops.readiness.set(|conditions| conditions.queue_trouble = Some(error.to_string()));
+                scheduler_error(&format!("dispatch Gitea task {}: {error}", message.id.task()));
+                self.board.apply(message.id, Event::PublishFailed { cause: error.to_string() });
+                false
+            }
+        }
+    }
+
+    /// The `publish` retry loop: the task stays under heartbeat meanwhile, and its life ends it at the wait limit (NEW-15).
+    async fn publish_again(&self, message: Message) {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(30));
+            let still_fetched = self.board.view(message.id).is_some_and(|view| *view.life.phase() == Phase::Fetched);
+            if !still_fetched || self.publish(&message).await {
+                return;
+            }
+        }
+    }
+}
+
+async fn pause(pause: Duration, changes: &mut Changes, stop: &CancellationToken) {
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        () = changes.next() => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// After an error a change on our side is no reason to ask earlier.
+async fn back_off(pause: Duration, stop: &CancellationToken) {
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+fn rand_seed() -> u64 {
+    let mut bytes = [0; 8];
+    // Only jitter depends on it: without randomness every process jitters alike.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}

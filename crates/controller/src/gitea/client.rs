@@ -1,0 +1,164 @@
+//! The Connect client towards Gitea. Every call has a deadline of ours, and Gitea is told a slightly shorter one so that
+//! it gives up first (NEW-11, NEW-165). Nothing here retries: the loops that call do (invariant 8).
+//!
+//! A call can fail, hang until its deadline, or be carried out without an answer. FetchTask of the last kind has handed
+//! out a task we never see; Gitea has no redelivery (SCH-15), so the call is never cut short by us. The others are
+//! repeated by their callers: both are idempotent (Gitea contract §7, §9).
+
+use std::time::Duration;
+
+use connectrpc::client::{CallOptions, ClientBody, ClientConfig, ServiceTransport, UnaryResponse};
+use connectrpc::{ConnectError, ErrorCode};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use runner_proto::runner::v1 as proto;
+use zeroize::Zeroizing;
+
+use super::GiteaError;
+
+type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
+type Rpc = proto::RunnerServiceClient<ServiceTransport<HttpClient<Connector, ClientBody>>>;
+
+/// `User-Agent` towards Gitea and the version we declare (requirements §1.1).
+pub(crate) const AGENT: &str = concat!("gitea-dynamic-runner/", env!("CARGO_PKG_VERSION"));
+
+/// An answer larger than this is refused: needs may carry 1 MiB outputs each (Gitea contract §11.1).
+const LARGEST_ANSWER: usize = 64 << 20;
+
+/// UUID and token of the one registration.
+pub struct Credential {
+    /// Public name of the registration.
+    pub uuid: String,
+    /// The secret half.
+    pub token: Zeroizing<String>,
+}
+
+/// A registration as Gitea made it.
+pub struct Registration {
+    /// Its credential; Gitea tells the token only once.
+    pub credential: Credential,
+    /// Gitea's number of the runner.
+    pub id: i64,
+}
+
+/// What FetchTask brought.
+pub struct Fetched {
+    /// The task's very bytes (ENV-5), if there was one.
+    pub task: Option<Zeroizing<Vec<u8>>>,
+    /// The version to send after an empty answer.
+    pub tasks_version: i64,
+}
+
+/// The client of the one registration.
+pub struct Gitea {
+    rpc: Rpc,
+    credential: Credential,
+}
+
+impl Gitea {
+    /// A client for the Gitea at `base` (without trailing `/`).
+    ///
+    /// # Errors
+    ///
+    /// When `base` is no absolute URL.
+    pub fn new(base: &str, credential: Credential) -> Result<Self, http::uri::InvalidUri> {
+        Ok(Self { rpc: rpc(base)?, credential })
+    }
+
+    /// Declares labels and version; returns what Gitea says it can do (`X-Gitea-Actions-Capabilities`, NEW-25).
+    ///
+    /// # Errors
+    ///
+    /// See [`GiteaError`].
+    pub async fn declare(&self, labels: Vec<String>) -> Result<Option<String>, GiteaError> {
+        let request = proto::DeclareRequest { version: AGENT.to_owned(), labels, ..Default::default() };
+        let answer = within("Declare", 30, self.rpc.declare_with_options(request, self.options(30))).await?;
+        let capabilities = answer.headers().get("x-gitea-actions-capabilities");
+        Ok(capabilities.and_then(|value| value.to_str().ok()).map(str::to_owned))
+    }
+
+    /// Asks for work. Never drop the returned future before it is done: on Gitea 1.26 that loses a job (NEW-10).
+    ///
+    /// # Errors
+    ///
+    /// See [`GiteaError`]; after [`super::Trouble::Away`] a task may have been handed out all the same.
+    pub async fn fetch_task(&self, tasks_version: i64) -> Result<Fetched, GiteaError> {
+        let request = proto::FetchTaskRequest { tasks_version, ..Default::default() };
+        let answer = within("FetchTask", 65, self.rpc.fetch_task_with_options(request, self.options(65))).await?;
+        let tasks_version = answer.view().tasks_version;
+        let body = answer.into_view();
+        let task = domain::wire::task_bytes(body.bytes()).map_err(|_| GiteaError::malformed("FetchTask", "no message"))?;
+        Ok(Fetched { task: task.map(|bytes| Zeroizing::new(bytes.to_vec())), tasks_version })
+    }
+
+    pub(super) async fn update_task(&self, request: proto::UpdateTaskRequest) -> Result<proto::UpdateTaskResponse, GiteaError> {
+        let call = self.rpc.update_task_with_options(request, self.options(30));
+        Ok(within("UpdateTask", 30, call).await?.into_owned())
+    }
+
+    pub(super) async fn update_log(&self, request: proto::UpdateLogRequest) -> Result<u64, GiteaError> {
+        let call = self.rpc.update_log_with_options(request, self.options(60));
+        let ack = within("UpdateLog", 60, call).await?.view().ack_index;
+        u64::try_from(ack).map_err(|_| GiteaError::malformed("UpdateLog", "a negative ack"))
+    }
+
+    fn options(&self, ours: u64) -> CallOptions {
+        deadline(ours)
+            .with_header("x-runner-uuid", self.credential.uuid.as_str())
+            .with_header("x-runner-token", self.credential.token.as_str())
+    }
+}
+
+/// Registers once with a registration token. An answer that never came leaves an unused runner row in Gitea.
+///
+/// # Errors
+///
+/// See [`GiteaError`]; a wrong token arrives as `runner registration token not found`.
+pub async fn register(base: &str, token: &str, name: &str, labels: Vec<String>) -> Result<Registration, GiteaError> {
+    let rpc = rpc(base).map_err(|_| GiteaError::malformed("Register", "the Gitea URL is not a URL"))?;
+    let request = proto::RegisterRequest {
+        name: name.to_owned(),
+        token: token.to_owned(),
+        version: AGENT.to_owned(),
+        labels,
+        ..Default::default()
+    };
+    let answer = within("Register", 30, rpc.register_with_options(request, deadline(30))).await?.into_owned();
+    let runner = answer.runner.into_option().ok_or_else(|| GiteaError::malformed("Register", "the answer names no runner"))?;
+    let credential = Credential { uuid: runner.uuid, token: Zeroizing::new(runner.token) };
+    Ok(Registration { credential, id: runner.id })
+}
+
+fn rpc(base: &str) -> Result<Rpc, http::uri::InvalidUri> {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_connect_timeout(Some(Duration::from_secs(10)));
+    http.set_nodelay(true);
+    let https = hyper_rustls::HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1().wrap_connector(http);
+    let client = HttpClient::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(Duration::from_secs(20))
+        .build(https);
+    let config = ClientConfig::new(format!("{base}/api/actions").parse()?)
+        .with_default_max_message_size(LARGEST_ANSWER)
+        .with_default_header("user-agent", AGENT);
+    Ok(proto::RunnerServiceClient::new(ServiceTransport::new(client), config))
+}
+
+/// Gitea is told a deadline 5 s below ours, so that it gives up first.
+fn deadline(ours: u64) -> CallOptions {
+    CallOptions::default().with_header("connect-timeout-ms", ((ours - 5) * 1000).to_string())
+}
+
+async fn within<T>(
+    method: &'static str,
+    seconds: u64,
+    call: impl Future<Output = Result<UnaryResponse<T>, ConnectError>>,
+) -> Result<UnaryResponse<T>, GiteaError> {
+    match tokio::time::timeout(Duration::from_secs(seconds), call).await {
+        Err(_) => Err(GiteaError::timeout(method, seconds)),
+        Ok(Err(error)) if error.code == ErrorCode::DeadlineExceeded => Err(GiteaError::timeout(method, seconds)),
+        Ok(answer) => answer.map_err(|error| GiteaError::of(method, &error)),
+    }
+}

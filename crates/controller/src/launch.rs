@@ -1,0 +1,296 @@
+//! Takes what waits in the queue and makes executors of it, a message for a slot in hand (NEW-34).
+//!
+//! A pass looks at everything and takes no input: it settles messages, brings the payloads of executors that a new
+//! process found, and launches while there are slots. What can happen to a launch: the status query fails (retried),
+//! the create fails (retried with back-off, or ended with its reason), hangs (90 s), or is carried out without an answer
+//! (whatever exists is removed by `reap` before the next epoch is made). At most once holds because only the facade's
+//! claim starts a job, never a create.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use domain::assignment::Assignment;
+use domain::capability::KeyRing;
+use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId};
+use domain::lifecycle::{Event, Life, MessageWant, Phase};
+use domain::metadata::ExecutorRecord;
+use runner_proto::runner::v1 as proto;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use zeroize::Zeroizing;
+
+use crate::backend::{Backend, BackendError, Ensured, Launch as Order};
+use crate::board::{Board, Card, View};
+use crate::gitea::{Gitea, GiteaError, Lane, Trouble};
+use crate::ops::Ops;
+use crate::queue::{Delivery, Disposition, Queue, QueueError};
+use crate::sealing::Sealing;
+use crate::telemetry::events::{
+    AssignmentEvent, Detail, Subject, assignment_processing_error, assignment_transition, backend_lifecycle_error,
+};
+use crate::wire::outcome_of;
+
+/// A create that takes longer counts as failed with unknown outcome.
+const CREATE_DEADLINE: Duration = Duration::from_secs(90);
+const FIRST_RETRY: Duration = Duration::from_secs(2);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// What the room needs.
+pub struct Launch {
+    /// The registration, for the lanes of tasks found in the queue.
+    pub gitea: Arc<Gitea>,
+    /// Lives.
+    pub board: Arc<Board>,
+    /// What waits.
+    pub queue: Arc<dyn Queue>,
+    /// Opens envelopes.
+    pub sealing: Arc<Sealing>,
+    /// Where executors are made.
+    pub backend: Arc<dyn Backend>,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its slots.
+    pub capacity: usize,
+    /// Our name.
+    pub instance: InstanceId,
+    /// Capability keys.
+    pub ring: Arc<KeyRing>,
+    /// Set once `reap` has listed what exists: nothing is launched before (NEW-54).
+    pub listed: Arc<OnceLock<()>>,
+    /// Readiness and metrics.
+    pub ops: Ops,
+    /// Launches under way.
+    pub tracker: TaskTracker,
+}
+
+impl Launch {
+    /// Runs until `stop`; messages that were not started are given back (CON-4).
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let (mut rebuilt, mut changes) = (false, self.board.changes());
+        while !stop.is_cancelled() {
+            if self.listed.get().is_some() {
+                match self.pass(&mut rebuilt).await {
+                    Ok(()) => self.ops.readiness.set(|conditions| conditions.queue_trouble = None),
+                    Err(error) => {
+                        self.ops.readiness.set(|conditions| conditions.queue_trouble = Some(error.to_string()));
+                        backend_lifecycle_error(self.kind, &error);
+                    }
+                }
+            }
+            tokio::select! {
+                () = changes.next() => {}
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    async fn pass(self: &Arc<Self>, rebuilt: &mut bool) -> Result<(), QueueError> {
+        if !*rebuilt {
+            self.rebuild().await?;
+            *rebuilt = true;
+        }
+        for view in self.board.views() {
+            if let Some(want) = view.wants.message {
+                self.settle(view.id, want).await?;
+            }
+        }
+        while self.free_slots() > 0 && self.board.views().iter().any(|view| view.wants.launch) {
+            let Some(delivery) = self.queue.pull(self.kind, self.board.now()).await? else { break };
+            self.take(delivery).await?;
+        }
+        Ok(())
+    }
+
+    /// What a former process held is known by reading the queue, without delivering it (NEW-157).
+    async fn rebuild(&self) -> Result<(), QueueError> {
+        let mut waiting = BTreeMap::new();
+        for row in self.queue.list(self.kind).await? {
+            waiting.insert(row.id, row);
+        }
+        for view in self.board.views().into_iter().filter(|view| view.wants.payload) {
+            match waiting.remove(&view.id).and_then(|row| self.open(row.id, &row.body)) {
+                Some((assignment, task)) => self.lay_out(&assignment, &task),
+                None => drop(self.board.apply(view.id, Event::MessageMissing)),
+            }
+        }
+        for row in waiting.into_values() {
+            if self.board.view(row.id).is_some() {
+                continue;
+            }
+            if let Some((assignment, _task)) = self.open(row.id, &row.body) {
+                let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
+                let life = life.found_waiting(self.board.now(), row.attempts);
+                let lane = Lane::new(Arc::clone(&self.gitea), row.id.task());
+                self.board.insert(row.id, Some(Card::of_assignment(&assignment)), lane, life, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// An executor that was found again gets its payload back on the board.
+    fn lay_out(&self, assignment: &Assignment, task: &[u8]) {
+        match assignment.served_task(task) {
+            Ok(served) => {
+                self.board.offer(assignment.id, Arc::new(served));
+                self.board.apply(assignment.id, Event::PayloadFound);
+            }
+            Err(refusal) => assignment_processing_error(&self.subject(assignment.id), &refusal),
+        }
+    }
+
+    /// An envelope that does not open is neither lost nor run: it stays, and is said once per process (ENV-7).
+    fn open(&self, id: AssignmentId, body: &[u8]) -> Option<(Assignment, Zeroizing<Vec<u8>>)> {
+        match self.sealing.open(self.kind, body) {
+            Ok(opened) if opened.assignment.id == id => Some((opened.assignment, opened.task)),
+            Ok(_) => {
+                assignment_processing_error(&self.subject(id), &"the envelope holds another task");
+                None
+            }
+            Err(error) => {
+                assignment_processing_error(&self.subject(id), &error);
+                None
+            }
+        }
+    }
+
+    fn subject(&self, id: AssignmentId) -> Subject {
+        Subject { backend: Some(self.kind), assignment: id, epoch: self.board.epoch(id) }
+    }
+
+    fn say(&self, event: AssignmentEvent, id: AssignmentId) {
+        assignment_transition(event, &self.subject(id), Detail::default());
+    }
+
+    fn free_slots(&self) -> usize {
+        self.capacity.saturating_sub(self.board.occupancy().executors)
+    }
+
+    async fn settle(&self, id: AssignmentId, want: MessageWant) -> Result<(), QueueError> {
+        let disposition = match want {
+            MessageWant::Remove => Disposition::Ack,
+            MessageWant::GiveBack { at, error } => Disposition::Retry { at, error },
+        };
+        let removed = matches!(disposition, Disposition::Ack);
+        self.queue.settle(id, disposition).await?;
+        self.board.apply(id, Event::Settled);
+        if removed {
+            self.say(AssignmentEvent::Acked, id);
+        }
+        Ok(())
+    }
+
+    async fn take(self: &Arc<Self>, delivery: Delivery) -> Result<(), QueueError> {
+        let Some((assignment, task)) = self.open(delivery.id, &delivery.body) else {
+            let at = self.board.now().saturating_add(LONGEST_RETRY).unwrap_or_else(|_| self.board.now());
+            return self.queue.settle(delivery.id, Disposition::Retry { at, error: "the envelope does not open".to_owned() }).await;
+        };
+        self.say(AssignmentEvent::Received, delivery.id);
+        let launchable = self.board.view(delivery.id).is_some_and(|view| view.wants.launch);
+        if !launchable {
+            // Its executor exists or its end is under way: the life decides about the message.
+            return Ok(());
+        }
+        let epoch = (0..delivery.attempts).fold(Epoch::FIRST, |epoch, _| epoch.next());
+        self.say(AssignmentEvent::CapacityAcquired, delivery.id);
+        self.board.apply(delivery.id, Event::LaunchBegun { epoch });
+        let this = Arc::clone(self);
+        self.tracker.spawn(async move { this.launch(assignment, task, epoch, delivery.attempts).await });
+        Ok(())
+    }
+
+    async fn launch(&self, assignment: Assignment, task: Zeroizing<Vec<u8>>, epoch: Epoch, attempts: u32) {
+        let id = assignment.id;
+        let failed = |permanent, cause: String, remedy: String, pause: Duration| {
+            let retry_at = self.board.now().saturating_add(pause).unwrap_or_else(|_| self.board.now());
+            self.board.apply(id, Event::LaunchFailed { permanent, cause, remedy, retry_at });
+        };
+        let pause = (FIRST_RETRY * 2_u32.saturating_pow(attempts.min(5))).min(LONGEST_RETRY);
+        match self.still_wanted(id).await {
+            Ok(true) => {}
+            Ok(false) => return failed(None, "Gitea no longer wants it".to_owned(), String::new(), pause),
+            Err(error) => return failed(None, error.to_string(), String::new(), pause),
+        }
+        match assignment.served_task(&task) {
+            Ok(served) => self.board.offer(id, Arc::new(served)),
+            Err(refusal) => return failed(Some(refusal.reason), refusal.cause, refusal.remedy, pause),
+        }
+        drop(task);
+        match self.create(&assignment, epoch).await {
+            Ok(()) => self.say(AssignmentEvent::BackendReady, id),
+            Err(BackendError::Permanent { reason, cause, remedy }) => failed(Some(reason), cause, remedy, pause),
+            // Another life of this number is in the way; `reap` removes it, and the next epoch has another name.
+            Err(error @ BackendError::Conflict { .. }) => failed(None, error.to_string(), String::new(), pause),
+            Err(BackendError::Transient { cause, retry_after }) => {
+                let pause = retry_after.unwrap_or(pause);
+                assignment_transition(AssignmentEvent::BackendRetry, &self.subject(id), Detail::retry(pause, &cause));
+                failed(None, cause, String::new(), pause);
+            }
+        }
+    }
+
+    /// Asks Gitea once more before anything is created (NEW-23).
+    async fn still_wanted(&self, id: AssignmentId) -> Result<bool, GiteaError> {
+        let Some(View { lane, .. }) = self.board.view(id) else { return Ok(false) };
+        let turn = lane.turn().await;
+        match turn.update_task(proto::UpdateTaskRequest::default()).await {
+            Ok(answer) => {
+                let outcome = outcome_of(&answer.state);
+                self.board.apply(id, Event::Answered { outcome });
+                Ok(outcome.is_none())
+            }
+            Err(error) if error.trouble == Trouble::TaskUnknown => {
+                self.board.apply(id, Event::TaskUnknown);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(&self, assignment: &Assignment, epoch: Epoch) -> Result<(), BackendError> {
+        let id = assignment.id;
+        loop {
+            let Some(view) = self.board.view(id) else { return Ok(()) };
+            if !matches!(view.life.phase(), Phase::Creating | Phase::Bound) {
+                return Ok(());
+            }
+            let order = self.order(assignment, epoch, view.life.steps_text());
+            let ensured = tokio::time::timeout(CREATE_DEADLINE, self.backend.ensure(order)).await.unwrap_or_else(|_| {
+                let cause = format!("the backend gave no answer within {} s", CREATE_DEADLINE.as_secs());
+                Err(BackendError::Transient { cause, retry_after: None })
+            })?;
+            match ensured {
+                Ensured::Ready => {
+                    self.board.apply(id, Event::ExecutorReady);
+                    return Ok(());
+                }
+                Ensured::NotYet => {
+                    self.board.apply(id, Event::ExecutorPending);
+                    tokio::time::sleep(FIRST_RETRY).await;
+                }
+            }
+        }
+    }
+
+    fn order(&self, assignment: &Assignment, epoch: Epoch, steps: String) -> Order {
+        let record = ExecutorRecord {
+            id: assignment.id,
+            instance: self.instance.clone(),
+            backend: assignment.backend,
+            epoch,
+            digest: assignment.digest.clone(),
+            repository: assignment.repository.clone(),
+            job_key: assignment.job_key.clone(),
+            spiffe_id: assignment.spiffe_id.clone(),
+            fetched_at: assignment.fetched_at,
+            deadline: assignment.deadline,
+            claim: None,
+            interrupted_at: None,
+            steps: Some(steps),
+            terminal: false,
+        };
+        let capability = self.ring.issue(&self.instance, assignment.id, epoch, assignment.deadline);
+        Order { record, labels: assignment.runs_on.clone(), capability }
+    }
+}

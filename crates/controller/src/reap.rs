@@ -1,0 +1,233 @@
+//! Compares what exists with what we hold, and removes what must go. A pass takes no input: it lists, tells each life
+//! what is seen of its executor, and carries out what the lives want. Restart recovery is its first pass (NEW-54).
+//!
+//! Only this room deletes executors. A failed list is no evidence of absence, and a list that was begun before an
+//! executor was made proves nothing about it (NEW-62). One object's failure stops nothing for the others (NEW-74).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId};
+use domain::lifecycle::{Event, Executor, Life, Phase};
+use domain::metadata::{ExecutorRecord, Mark};
+use domain::reason::Reason;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::backend::{Backend, BackendError, ExecutorState, Exit, Observed};
+use crate::board::{Board, Card};
+use crate::gitea::{Gitea, Lane};
+use crate::ops::Ops;
+use crate::telemetry::events::{
+    Detail, ExecutorEvent, Subject, assignment_processing_error, backend_lifecycle_error, executor_transition,
+};
+
+const TICK: Duration = Duration::from_secs(2);
+
+/// Exit code of an executor whose final report was not delivered before its spool's end (requirements §1.5).
+const REPORT_LOST: i32 = 14;
+/// Exit code of an executor without its exact SVID.
+const NO_IDENTITY: i32 = 10;
+/// Exit code of an executor that did not reach the facade.
+const NO_FACADE: i32 = 11;
+
+/// What the room needs.
+pub struct Reap {
+    /// The registration, for the lanes of executors that are found.
+    pub gitea: Arc<Gitea>,
+    /// Lives.
+    pub board: Arc<Board>,
+    /// Where executors are.
+    pub backend: Arc<dyn Backend>,
+    /// Our name: what carries another is not ours (NEW-2).
+    pub instance: InstanceId,
+    /// Set after the first complete list.
+    pub listed: Arc<OnceLock<()>>,
+    /// Readiness and metrics.
+    pub ops: Ops,
+    /// What it serves.
+    pub kind: Kind,
+    /// Removals and marks under way.
+    pub tracker: TaskTracker,
+    /// Names of objects that are worked on.
+    pub busy: Mutex<BTreeSet<String>>,
+    /// Names that were said to be unreadable.
+    pub quarantined: Mutex<BTreeSet<String>>,
+}
+
+impl Reap {
+    /// Runs until `stop`. Executors are left alone then.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut changes = self.board.changes();
+        while !stop.is_cancelled() {
+            if let Err(error) = self.pass().await {
+                backend_lifecycle_error(self.kind, &error);
+            }
+            tokio::select! {
+                () = changes.next() => {}
+                () = self.backend.changed() => {}
+                () = tokio::time::sleep(TICK) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    async fn pass(self: &Arc<Self>) -> Result<(), BackendError> {
+        // Who existed before the list was begun; only of those can the list prove absence.
+        let before: BTreeMap<AssignmentId, (Epoch, Phase)> = self
+            .board
+            .views()
+            .into_iter()
+            .filter(|view| view.life.executor() != Executor::Absent)
+            .map(|view| (view.id, (view.life.epoch(), view.life.phase().clone())))
+            .collect();
+        let objects = self.backend.list().await?;
+        let mut seen = BTreeSet::new();
+        let mut strays = 0;
+        for object in objects {
+            match &object.record {
+                Ok(record) if record.instance != self.instance => {}
+                Ok(record) => {
+                    let (record, name) = (record.clone(), object.name.clone());
+                    strays += self.meet(&record, &name, object.state);
+                    seen.insert((record.id, record.epoch));
+                }
+                Err(problem) => {
+                    strays += 1;
+                    self.quarantine(&object, &problem.to_string());
+                }
+            }
+        }
+        self.board.set_strays(strays);
+        for (id, (epoch, phase)) in before {
+            if phase != Phase::Creating && !seen.contains(&(id, epoch)) && self.board.epoch(id) == Some(epoch) {
+                self.board.apply(id, Event::ExecutorAbsent);
+            }
+        }
+        if self.listed.set(()).is_ok() {
+            self.board.wake();
+        }
+        self.carry_out();
+        Ok(())
+    }
+
+    /// Tells the life of an object what is seen of it; returns 1 for an object that belongs to no life.
+    fn meet(self: &Arc<Self>, record: &ExecutorRecord, name: &str, state: ExecutorState) -> usize {
+        let id = record.id;
+        let known = self.board.view(id);
+        let Some(view) = known else {
+            let lane = Lane::new(Arc::clone(&self.gitea), id.task());
+            let life = Life::found_executor(record, self.board.now());
+            self.board.insert(id, Some(Card::of_executor(record)), lane, life, None);
+            executor_transition(ExecutorEvent::Adopted, &self.subject(id), name, None, Detail::default());
+            self.tell(record, state);
+            return 0;
+        };
+        let older_life = view.card.as_ref().is_some_and(|card| card.digest != record.digest);
+        if older_life || record.epoch != view.life.epoch() {
+            // A fenced incarnation, or an older life of this number: nothing of it is forwarded any more.
+            if view.life.epoch() > record.epoch || older_life {
+                self.remove(id, name.to_owned());
+            }
+            return 1;
+        }
+        self.tell(record, state);
+        0
+    }
+
+    fn tell(&self, record: &ExecutorRecord, state: ExecutorState) {
+        let (id, epoch) = (record.id, record.epoch);
+        let event = match state {
+            ExecutorState::Pending | ExecutorState::Running => Event::ExecutorSeen { epoch },
+            ExecutorState::Ended(exit) => Event::ExecutorEnded { epoch, reason: reason_of(&exit), how: words_of(&exit) },
+            ExecutorState::Vanished => {
+                let how = "the executor's processes are gone without a word (killed, or the host was restarted)".to_owned();
+                Event::ExecutorEnded { epoch, reason: Reason::ExecutorLost, how }
+            }
+        };
+        self.board.apply(id, event);
+    }
+
+    fn subject(&self, id: AssignmentId) -> Subject {
+        Subject { backend: Some(self.kind), assignment: id, epoch: self.board.epoch(id) }
+    }
+
+    fn quarantine(&self, object: &Observed, problem: &str) {
+        let mut quarantined = self.quarantined.lock().unwrap_or_else(PoisonError::into_inner);
+        if quarantined.insert(object.name.clone()) {
+            backend_lifecycle_error(self.kind, &format!("{} is set apart: {problem}", object.name));
+        }
+        let count = i64::try_from(quarantined.len()).unwrap_or(i64::MAX);
+        self.ops.metrics.quarantined([("executor", count)]);
+    }
+
+    fn carry_out(self: &Arc<Self>) {
+        for view in self.board.views() {
+            let name = domain::id::executor_name(view.id, &self.instance, view.life.epoch());
+            if view.wants.terminal_mark {
+                self.mark(view.id, name.clone());
+            }
+            if view.wants.removal {
+                self.remove(view.id, name);
+            }
+        }
+    }
+
+    /// The terminal mark is our own business: whoever reported the end has its answer already (NEW-101).
+    fn mark(self: &Arc<Self>, id: AssignmentId, name: String) {
+        self.work_on(name, |this, name| async move {
+            match this.backend.mark(&name, Mark::Terminal).await {
+                Ok(_written_or_gone) => drop(this.board.apply(id, Event::Marked)),
+                Err(error) => assignment_processing_error(&this.subject(id), &format!("terminal mark: {error}")),
+            }
+        });
+    }
+
+    fn remove(self: &Arc<Self>, id: AssignmentId, name: String) {
+        self.work_on(name, |this, name| async move {
+            executor_transition(ExecutorEvent::Finished, &this.subject(id), &name, None, Detail::default());
+            match this.backend.delete(&name).await {
+                // Whether it is gone is for the next list to say.
+                Ok(()) => {
+                    executor_transition(ExecutorEvent::Deleted, &this.subject(id), &name, None, Detail::default());
+                    this.board.wake();
+                }
+                Err(error) => assignment_processing_error(&this.subject(id), &format!("removal: {error}")),
+            }
+        });
+    }
+
+    /// One piece of work per object at a time; the next pass asks again for what did not succeed.
+    fn work_on<F>(self: &Arc<Self>, name: String, work: impl FnOnce(Arc<Self>, String) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if !self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
+            return;
+        }
+        let this = Arc::clone(self);
+        let work = work(Arc::clone(self), name.clone());
+        self.tracker.spawn(async move {
+            work.await;
+            this.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+        });
+    }
+}
+
+fn reason_of(exit: &Exit) -> Reason {
+    match exit.code {
+        Some(REPORT_LOST) => Reason::ResultLost,
+        Some(NO_IDENTITY) => Reason::IdentityTimeout,
+        Some(NO_FACADE) => Reason::ClaimTimeout,
+        _ => Reason::ExecutorExited,
+    }
+}
+
+fn words_of(exit: &Exit) -> String {
+    match (exit.code, exit.signal) {
+        (Some(code), _) => format!("the executor ended with exit code {code}"),
+        (None, Some(signal)) => format!("the executor was ended by signal {signal}"),
+        (None, None) => "the executor ended".to_owned(),
+    }
+}

@@ -1,0 +1,146 @@
+//! Writes what the system itself has to say to Gitea: failure certificates, and closing rows of logs nobody closes
+//! (NEW-26, NEW-166). Each is repeated until Gitea's answer carries a result, then never again.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::id::AssignmentId;
+use domain::lifecycle::{Event, Row, certificate};
+use runner_proto::runner::v1 as proto;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::board::{Board, View};
+use crate::gitea::{GiteaError, Trouble, Turn};
+use crate::ops::Ops;
+use crate::ops::metrics::Cause;
+use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_processing_error, assignment_transition};
+use crate::wire::{outcome_of, word, proto_row, proto_steps, proto_time, result_of};
+
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// What the room needs.
+pub struct Report {
+    /// Lives.
+    pub board: Arc<Board>,
+    /// Metrics.
+    pub ops: Ops,
+    /// Reports under way.
+    pub tracker: TaskTracker,
+    /// Whose report is under way.
+    pub under_way: Mutex<BTreeSet<AssignmentId>>,
+}
+
+impl Report {
+    /// Reports until `stop`.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut changes = self.board.changes();
+        while !stop.is_cancelled() {
+            for view in self.board.views() {
+                let wanted = view.wants.certificate.is_some() || view.wants.closing_row;
+                if wanted && self.under_way().insert(view.id) {
+                    let (this, stop) = (Arc::clone(&self), stop.clone());
+                    self.tracker.spawn(async move {
+                        this.until_accepted(view.id, &stop).await;
+                        this.under_way().remove(&view.id);
+                    });
+                }
+            }
+            tokio::select! {
+                () = changes.next() => {}
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    fn under_way(&self) -> std::sync::MutexGuard<'_, BTreeSet<AssignmentId>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The `report` retry loop.
+    async fn until_accepted(&self, id: AssignmentId, stop: &CancellationToken) {
+        let mut pause = FIRST_RETRY;
+        while let Err(error) = self.once(id).await {
+            assignment_processing_error(&Subject::waiting(None, id), &format!("report: {error}"));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => return,
+            }
+            pause = (pause * 2).min(LONGEST_RETRY);
+        }
+    }
+
+    async fn once(&self, id: AssignmentId) -> Result<(), GiteaError> {
+        let Some(View { lane, .. }) = self.board.view(id) else { return Ok(()) };
+        // The turn first: a call of the runner that is still on its way may yet bring the true end.
+        let turn = lane.turn().await;
+        let Some(view) = self.board.view(id) else { return Ok(()) };
+        let sent = if view.wants.certificate.is_some() {
+            self.certify(id, &turn).await
+        } else if view.wants.closing_row {
+            let text = "The task has ended; nothing more is written to this log.";
+            let row = Row { time: self.board.now(), content: text.to_owned() };
+            self.close(id, &turn, self.rows_stored(id, &turn).await?, &[row]).await
+        } else {
+            Ok(())
+        };
+        match sent {
+            Err(error) if error.trouble == Trouble::TaskUnknown => {
+                self.board.apply(id, Event::TaskUnknown);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn certify(&self, id: AssignmentId, turn: &Turn<'_>) -> Result<(), GiteaError> {
+        let stored = self.rows_stored(id, turn).await?;
+        let Some(view) = self.board.view(id) else { return Ok(()) };
+        let Some(ending) = view.wants.certificate else { return Ok(()) };
+        let now = self.board.now();
+        let certificate = certificate(&view.life, &ending, stored, now);
+        if !view.life.log().is_closed() {
+            self.close(id, turn, certificate.index, &certificate.rows).await?;
+        }
+        let state = proto::TaskState {
+            result: result_of(Some(certificate.outcome)),
+            started_at: Some(proto_time(view.life.fetched_at())).into(),
+            stopped_at: Some(proto_time(now)).into(),
+            steps: proto_steps(&certificate.steps),
+            ..Default::default()
+        };
+        let answer = turn.update_task(proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() }).await?;
+        let outcome = outcome_of(&answer.state);
+        self.board.apply(id, Event::Answered { outcome });
+        let subject = Subject { backend: view.card.map(|card| card.backend), assignment: id, epoch: Some(view.life.epoch()) };
+        assignment_transition(AssignmentEvent::Reported, &subject, Detail::because(ending.reason, &ending.cause));
+        self.ops.metrics.task_ended(word(certificate.outcome), Cause::Ours(ending.reason));
+        Ok(())
+    }
+
+    /// How many rows Gitea holds: an UpdateLog without rows tells.
+    async fn rows_stored(&self, id: AssignmentId, turn: &Turn<'_>) -> Result<u64, GiteaError> {
+        let ack = turn.update_log(proto::UpdateLogRequest::default()).await?;
+        self.board.apply(id, Event::LogStored { ack });
+        Ok(ack)
+    }
+
+    async fn close(&self, id: AssignmentId, turn: &Turn<'_>, index: u64, rows: &[Row]) -> Result<(), GiteaError> {
+        let request = proto::UpdateLogRequest {
+            index: i64::try_from(index).unwrap_or(i64::MAX),
+            rows: rows.iter().map(proto_row).collect(),
+            no_more: true,
+            ..Default::default()
+        };
+        match turn.update_log(request).await {
+            Ok(ack) => drop(self.board.apply(id, Event::LogStored { ack })),
+            Err(error) if error.trouble == Trouble::LogArchived => {}
+            Err(error) => return Err(error),
+        }
+        self.board.apply(id, Event::LogSealed);
+        Ok(())
+    }
+}
