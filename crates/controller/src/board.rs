@@ -151,7 +151,14 @@ impl Board {
     }
 
     /// Puts a task on the board. False: the id is taken, by this or by another life of the same number.
-    pub fn insert(&self, id: AssignmentId, card: Option<Card>, lane: Lane, life: Life, payload: Option<Payload>) -> bool {
+    pub fn insert(
+        &self,
+        id: AssignmentId,
+        card: Option<Card>,
+        lane: Lane,
+        life: Life,
+        payload: Option<Payload>,
+    ) -> bool {
         let mut entries = self.lock();
         if entries.contains_key(&id) {
             return false;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use clap::CommandFactory as _;
 
 use crate::args::{Cli, Command, ConfigView, Parsed, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs, parse};
-use crate::config::raw::Raw;
 use crate::backend::local::supervisor;
+use crate::config::raw::Raw;
 use crate::config::{self, Config, ConfigErrors, Log, LogFormat, LogLevel, Supplied, effective, validate};
 use crate::lease::{FileLock, Held, Leadership as _};
 use crate::ops::{client, status, svid};

@@ -172,7 +172,8 @@ impl Fetch {
             // The same number again: Gitea was restored from a backup. The older life is over (NEW-3).
             let detail = Detail::because(Reason::Superseded, "the same task id came again with another payload");
             assignment_transition(AssignmentEvent::GaveUp, &subject, detail);
-            let _gone_or_said_by_the_publish = self.queue.settle(id, Disposition::Reject { reason: Reason::Superseded }).await;
+            let _gone_or_said_by_the_publish =
+                self.queue.settle(id, Disposition::Reject { reason: Reason::Superseded }).await;
             self.board.supersede(id, card, life);
         }
         let message = match self.sealing.seal(&assignment, &task) {

@@ -184,7 +184,10 @@ impl Launch {
     async fn take(self: &Arc<Self>, delivery: Delivery) -> Result<(), QueueError> {
         let Some((assignment, task)) = self.open(delivery.id, &delivery.body) else {
             let at = self.board.now().saturating_add(LONGEST_RETRY).unwrap_or_else(|_| self.board.now());
-            return self.queue.settle(delivery.id, Disposition::Retry { at, error: "the envelope does not open".to_owned() }).await;
+            return self
+                .queue
+                .settle(delivery.id, Disposition::Retry { at, error: "the envelope does not open".to_owned() })
+                .await;
         };
         self.say(AssignmentEvent::Received, delivery.id);
         let launchable = self.board.view(delivery.id).is_some_and(|view| view.wants.launch);
@@ -256,10 +259,11 @@ impl Launch {
                 return Ok(());
             }
             let order = self.order(assignment, epoch, view.life.steps_text());
-            let ensured = tokio::time::timeout(CREATE_DEADLINE, self.backend.ensure(order)).await.unwrap_or_else(|_| {
-                let cause = format!("the backend gave no answer within {} s", CREATE_DEADLINE.as_secs());
-                Err(BackendError::Transient { cause, retry_after: None })
-            })?;
+            let ensured =
+                tokio::time::timeout(CREATE_DEADLINE, self.backend.ensure(order)).await.unwrap_or_else(|_| {
+                    let cause = format!("the backend gave no answer within {} s", CREATE_DEADLINE.as_secs());
+                    Err(BackendError::Transient { cause, retry_after: None })
+                })?;
             match ensured {
                 Ensured::Ready => {
                     self.board.apply(id, Event::ExecutorReady);

@@ -140,9 +140,12 @@ impl Reap {
         let (id, epoch) = (record.id, record.epoch);
         let event = match state {
             ExecutorState::Pending | ExecutorState::Running => Event::ExecutorSeen { epoch },
-            ExecutorState::Ended(exit) => Event::ExecutorEnded { epoch, reason: reason_of(&exit), how: words_of(&exit) },
+            ExecutorState::Ended(exit) => {
+                Event::ExecutorEnded { epoch, reason: reason_of(&exit), how: words_of(&exit) }
+            }
             ExecutorState::Vanished => {
-                let how = "the executor's processes are gone without a word (killed, or the host was restarted)".to_owned();
+                let how =
+                    "the executor's processes are gone without a word (killed, or the host was restarted)".to_owned();
                 Event::ExecutorEnded { epoch, reason: Reason::ExecutorLost, how }
             }
         };

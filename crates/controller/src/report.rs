@@ -16,7 +16,7 @@ use crate::gitea::{GiteaError, Trouble, Turn};
 use crate::ops::Ops;
 use crate::ops::metrics::Cause;
 use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_processing_error, assignment_transition};
-use crate::wire::{outcome_of, word, proto_row, proto_steps, proto_time, result_of};
+use crate::wire::{outcome_of, proto_row, proto_steps, proto_time, result_of, word};
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
@@ -112,10 +112,12 @@ impl Report {
             steps: proto_steps(&certificate.steps),
             ..Default::default()
         };
-        let answer = turn.update_task(proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() }).await?;
+        let answer =
+            turn.update_task(proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() }).await?;
         let outcome = outcome_of(&answer.state);
         self.board.apply(id, Event::Answered { outcome });
-        let subject = Subject { backend: view.card.map(|card| card.backend), assignment: id, epoch: Some(view.life.epoch()) };
+        let subject =
+            Subject { backend: view.card.map(|card| card.backend), assignment: id, epoch: Some(view.life.epoch()) };
         assignment_transition(AssignmentEvent::Reported, &subject, Detail::because(ending.reason, &ending.cause));
         self.ops.metrics.task_ended(word(certificate.outcome), Cause::Ours(ending.reason));
         Ok(())

@@ -1,8 +1,8 @@
 //! What we make of a task: where it runs, who it is, until when (requirements ENV, SCH-7).
 
 use buffa::MessageView as _;
-use buffa_types::google::protobuf::StructView;
 use buffa_types::google::protobuf::__buffa::view::oneof::value::Kind;
+use buffa_types::google::protobuf::StructView;
 use jiff::{SignedDuration, Timestamp};
 use runner_proto::runner::v1::TaskView;
 use serde::{Deserialize, Serialize};

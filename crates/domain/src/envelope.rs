@@ -155,7 +155,9 @@ fn pack(assignment: &Assignment, task: &[u8]) -> Result<Zeroizing<Vec<u8>>, Seal
     let plain = Zeroizing::new([&length.to_be_bytes(), &json[..], task].concat());
     // Deflate adds 5 bytes per 16 KiB at most: with this room no copy stays behind a reallocation.
     let mut packed = Zeroizing::new(Vec::with_capacity(plain.len() + plain.len() / 1024 + 128));
-    DeflateEncoder::new(&plain[..], Compression::default()).read_to_end(&mut packed).map_err(|_| SealError::TooLarge)?;
+    DeflateEncoder::new(&plain[..], Compression::default())
+        .read_to_end(&mut packed)
+        .map_err(|_| SealError::TooLarge)?;
     Ok(packed)
 }
 

@@ -17,7 +17,14 @@ use crate::ops::readiness::Svid;
 const TICK: Duration = Duration::from_secs(2);
 
 /// Runs until `stop`; our own identity lives as long as this does.
-pub(super) async fn run(board: Arc<Board>, identity: Identity, ops: Ops, kind: Backend, capacity: u32, stop: CancellationToken) {
+pub(super) async fn run(
+    board: Arc<Board>,
+    identity: Identity,
+    ops: Ops,
+    kind: Backend,
+    capacity: u32,
+    stop: CancellationToken,
+) {
     loop {
         let views = board.views();
         let held = count(&views, |view| Some(state(view.life.phase())));

@@ -11,6 +11,7 @@ mod snapshot;
 use tokio::task::JoinSet;
 
 use crate::config::Config;
+use crate::facade::Upstream;
 use crate::lease::Held;
 use crate::ops::readiness::Leader;
 use crate::telemetry::events::{ControllerEvent, LeaderEvent, controller_transition, leader_transition};
@@ -28,6 +29,7 @@ pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
     let (instance, components) = (config.instance.to_string(), config.components.to_string());
     let say = |event| controller_transition(event, &instance, &components);
     say(ControllerEvent::Starting);
+    let upstream = Upstream::new(config.gitea.url.as_str())?;
     let parts = Parts::build(config).await?;
     let (readiness, tracker) = (parts.ops.readiness.clone(), parts.tracker.clone());
     readiness.set(|conditions| {
@@ -35,7 +37,7 @@ pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
         conditions.facade_listening = true;
     });
     let shutdown = Shutdown::default();
-    let mut rooms = rooms::start(parts, &shutdown);
+    let mut rooms = rooms::start(parts, upstream, &shutdown);
     say(ControllerEvent::Ready);
     let result = tokio::select! {
         () = signals.next() => Ok(()),

@@ -91,7 +91,20 @@ impl Parts {
         let sealing = Arc::new(Sealing::new(key_ring(&config.envelope)?, SUBJECT_BASE, config.instance.clone()));
         let ops = ops(&config, &board);
         let tracker = TaskTracker::new();
-        Ok(Self { board, ops, gitea, queue, backend, ring, sealing, identity, facade_listener, ops_listener, tracker, config })
+        Ok(Self {
+            board,
+            ops,
+            gitea,
+            queue,
+            backend,
+            ring,
+            sealing,
+            identity,
+            facade_listener,
+            ops_listener,
+            tracker,
+            config,
+        })
     }
 }
 
@@ -179,7 +192,8 @@ fn signed(duration: Duration) -> SignedDuration {
 }
 
 fn ops(config: &Config, board: &Arc<Board>) -> Ops {
-    let (instance, components) = (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
+    let (instance, components) =
+        (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
     let (board, capacity) = (Arc::clone(board), config.capacity.local.get());
     let look_ahead = config.capacity.look_ahead;
     let components: Vec<String> = components;

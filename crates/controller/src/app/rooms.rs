@@ -8,7 +8,7 @@ use super::Rooms;
 use super::gauges;
 use super::parts::{KIND, Parts, rules};
 use super::shutdown::Shutdown;
-use crate::facade::{self, Facade};
+use crate::facade::{self, Facade, Upstream};
 use crate::fetch::Fetch;
 use crate::launch::Launch;
 use crate::ops;
@@ -16,7 +16,7 @@ use crate::pulse::Pulse;
 use crate::reap::Reap;
 use crate::report::Report;
 
-pub(super) fn start(parts: Parts, shutdown: &Shutdown) -> Rooms {
+pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Rooms {
     let listed = Arc::new(OnceLock::new());
     let capabilities = Arc::new(OnceLock::new());
     let fetch = Arc::new(fetch(&parts, &capabilities));
@@ -29,7 +29,7 @@ pub(super) fn start(parts: Parts, shutdown: &Shutdown) -> Rooms {
         under_way: Default::default(),
     });
     let pulse = Arc::new(Pulse { board: Arc::clone(&parts.board), tracker: parts.tracker.clone() });
-    let facade = Arc::new(facade(&parts, capabilities));
+    let facade = Arc::new(facade(&parts, upstream, capabilities));
     let Parts { identity, facade_listener, ops_listener, ops, board, config, .. } = parts;
     let mut rooms = Rooms::new();
     let (stop_fetch, fetched) = (shutdown.fetch.clone(), shutdown.fetched.clone());
@@ -110,7 +110,7 @@ fn reap(parts: &Parts, listed: Arc<OnceLock<()>>) -> Reap {
     }
 }
 
-fn facade(parts: &Parts, capabilities: Arc<OnceLock<Option<String>>>) -> Facade {
+fn facade(parts: &Parts, upstream: Upstream, capabilities: Arc<OnceLock<Option<String>>>) -> Facade {
     Facade {
         board: Arc::clone(&parts.board),
         backend: parts.backend.clone(),
@@ -118,6 +118,7 @@ fn facade(parts: &Parts, capabilities: Arc<OnceLock<Option<String>>>) -> Facade 
         instance: parts.config.instance.clone(),
         ring: Arc::clone(&parts.ring),
         capabilities,
+        upstream,
         ops: parts.ops.clone(),
         tracker: parts.tracker.clone(),
     }

@@ -54,8 +54,15 @@ fn executor(view: &View, instance: &str) -> Option<ExecutorLine> {
         Executor::Ended => "ended",
     };
     let claimed = !matches!(view.life.phase(), Phase::Waiting | Phase::Creating | Phase::Bound | Phase::Offered);
-    let name = instance.parse().map(|instance| executor_name(view.id, &instance, view.life.epoch())).unwrap_or_default();
-    Some(ExecutorLine { name, backend: KIND.to_string(), state: state.to_owned(), epoch: view.life.epoch().get(), claimed })
+    let name =
+        instance.parse().map(|instance| executor_name(view.id, &instance, view.life.epoch())).unwrap_or_default();
+    Some(ExecutorLine {
+        name,
+        backend: KIND.to_string(),
+        state: state.to_owned(),
+        epoch: view.life.epoch().get(),
+        claimed,
+    })
 }
 
 /// The word of requirements §7.1.

@@ -4,7 +4,6 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use connectrpc::ErrorCode;
-use domain::executor_api::NotReady;
 use serde_json::json;
 
 /// 401, with the word for what is missing.
@@ -20,9 +19,4 @@ pub(super) fn unauthenticated(missing: &str) -> Response {
 /// An error with a code and a text.
 pub(super) fn error(code: ErrorCode, message: &str) -> Response {
     (code.http_status(), Json(json!({ "code": code.as_str(), "message": message }))).into_response()
-}
-
-/// 503, with the word for what is missing.
-pub(super) fn not_ready(missing: &str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, Json(NotReady { missing: missing.to_owned() })).into_response()
 }

@@ -34,7 +34,9 @@ pub(super) async fn report(
         let detail = Detail::because(Reason::Interrupted, cause);
         assignment_transition(AssignmentEvent::Interrupted, &facade.subject(caller), detail);
     }
-    let Some(actions) = facade.board.apply(caller.id(), event) else { return Json(Reply { go_on: false }).into_response() };
+    let Some(actions) = facade.board.apply(caller.id(), event) else {
+        return Json(Reply { go_on: false }).into_response();
+    };
     if actions.contains(&Action::WriteInterrupted) {
         // Before the announcement is answered it must stand where the next process finds it.
         let mark = Mark::Interrupted(facade.board.now());

@@ -5,6 +5,7 @@ mod answer;
 mod auth;
 mod executor_api;
 mod listener;
+mod proxy;
 mod service;
 mod story;
 
@@ -26,6 +27,7 @@ use crate::ops::Ops;
 use crate::telemetry::events::Subject;
 use auth::{Caller, Gate};
 pub use listener::serve;
+pub use proxy::Upstream;
 
 /// Body of a report or a small call (requirements §1.4).
 const SMALL_BODY: usize = 64 << 10;
@@ -46,6 +48,8 @@ pub struct Facade {
     pub ring: Arc<KeyRing>,
     /// Gitea's capability header, once Declare brought it (NEW-25).
     pub capabilities: Arc<OnceLock<Option<String>>>,
+    /// The repository's server.
+    pub upstream: Upstream,
     /// Metrics.
     pub ops: Ops,
     /// Calls under way: they are finished even when the executor has gone.
@@ -54,7 +58,6 @@ pub struct Facade {
 
 impl Facade {
     /// Everything the facade serves.
-    #[must_use]
     pub fn router(self: Arc<Self>) -> Router {
         let gate = Arc::new(Gate {
             board: Arc::clone(&self.board),
@@ -62,20 +65,22 @@ impl Facade {
             instance: self.instance.clone(),
             ops: self.ops.clone(),
         });
-        let large = connectrpc::Limits::default().with_max_request_body_size(LARGE_BODY).with_max_message_size(LARGE_BODY);
-        let small = connectrpc::Limits::default().with_max_request_body_size(SMALL_BODY).with_max_message_size(SMALL_BODY);
+        let large =
+            connectrpc::Limits::default().with_max_request_body_size(LARGE_BODY).with_max_message_size(LARGE_BODY);
+        let small =
+            connectrpc::Limits::default().with_max_request_body_size(SMALL_BODY).with_max_message_size(SMALL_BODY);
         let rpc = connectrpc::Router::new()
             .add_service(Arc::new(service::Service(Arc::clone(&self))) as Arc<service::Service>)
-            .with_route_limits("/runner.v1.RunnerService/Register", small.clone())
-            .with_route_limits("/runner.v1.RunnerService/Declare", small.clone())
+            .with_route_limits("/runner.v1.RunnerService/Register", small)
+            .with_route_limits("/runner.v1.RunnerService/Declare", small)
             .with_route_limits("/runner.v1.RunnerService/FetchTask", small)
-            .with_route_limits("/runner.v1.RunnerService/UpdateTask", large.clone())
+            .with_route_limits("/runner.v1.RunnerService/UpdateTask", large)
             .with_route_limits("/runner.v1.RunnerService/UpdateLog", large);
         Router::new()
             .route(READY_PATH, get(executor_api::ready))
             .route(REPORT_PATH, post(executor_api::report).layer(DefaultBodyLimit::max(SMALL_BODY)))
             .nest_service("/api/actions", rpc.into_axum_service())
-            .fallback(|| async { answer::error(connectrpc::ErrorCode::Unimplemented, "the proxy is being built") })
+            .fallback(proxy::pass)
             .layer(from_fn_with_state(gate, auth::authenticate))
             .with_state(self)
     }

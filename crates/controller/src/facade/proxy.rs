@@ -4,6 +4,7 @@
 //! Bodies are streamed with back-pressure. Gitea away is 502, silence of 60 s is 504; nothing is repeated here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
@@ -11,9 +12,19 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use axum::response::Response;
 use connectrpc::ErrorCode;
 use domain::lifecycle::Phase;
+use forward::path::{self, Segments};
+use forward::{Forwarder, Streamed};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::auth::Caller;
 use super::{Facade, answer};
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// Below Gitea's own, so that no request goes out on a connection that is just being closed.
+const IDLE: Duration = Duration::from_secs(20);
 
 /// Tells the executor's proxy which base URL stands in the replies of the artifact services (NEW-110).
 const GITEA_BASE: HeaderName = HeaderName::from_static("x-gdr-gitea-base");
@@ -44,9 +55,11 @@ const PASSED: [HeaderName; 22] = [
     HeaderName::from_static("x-tfs-filelength"),
 ];
 
+type Client = HttpClient<HttpsConnector<HttpConnector>, Streamed<Body>>;
+
 /// The one server the facade forwards to; a request line never chooses another (SRV-2).
 pub struct Upstream {
-    forwarder: forward::Forwarder,
+    forwarder: Forwarder<Client>,
     scheme: http::uri::Scheme,
     authority: http::uri::Authority,
     /// Path below which Gitea lives, without trailing `/`.
@@ -55,22 +68,22 @@ pub struct Upstream {
 }
 
 /// Everything that is not RunnerService and not the executor's own reports.
-pub(super) async fn pass(State(facade): State<Arc<Facade>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
+pub(super) async fn pass(
+    State(facade): State<Arc<Facade>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
     if !may_use_proxy(&facade, caller) {
         facade.ops.metrics.facade_denied("proxy");
         return answer::unauthenticated("assignment");
     }
-    let target = match allowed(request.method(), request.uri()) {
+    let upstream = &facade.upstream;
+    let (uri, artifacts) = match target(upstream, request.method(), request.uri()) {
         Ok(target) => target,
         Err((code, why)) => {
             facade.ops.metrics.facade_denied("path");
             return answer::error(code, why);
         }
-    };
-    let upstream = &facade.upstream;
-    let artifacts = is_artifact_service(&target);
-    let Some(uri) = upstream.uri(&target, request.uri().query()) else {
-        return answer::error(ErrorCode::InvalidArgument, "the path is malformed");
     };
     let rewrite = |parts: &mut http::request::Parts| {
         parts.uri = uri;
@@ -83,7 +96,13 @@ pub(super) async fn pass(State(facade): State<Arc<Facade>>, Extension(caller): E
             }
             response.map(Body::new)
         }
-        Err(error) => answer::error(ErrorCode::Unavailable, &format!("the repository's server gave no good answer: {error}")),
+        Err(error) => {
+            let code =
+                if error.status().is_client_error() { ErrorCode::InvalidArgument } else { ErrorCode::Unavailable };
+            let mut response = answer::error(code, &format!("the repository's server gave no good answer: {error}"));
+            *response.status_mut() = error.status();
+            response
+        }
     }
 }
 
@@ -97,15 +116,27 @@ fn may_use_proxy(facade: &Facade, caller: Caller) -> bool {
     caller.is_live() && working && view.life.epoch() == caller.epoch() && !view.wants.removal
 }
 
-/// The decoded segments of a path that may pass, or why not.
-fn allowed(method: &Method, uri: &Uri) -> Result<Vec<String>, (ErrorCode, &'static str)> {
-    let malformed = (ErrorCode::InvalidArgument, "the path is malformed");
+type Denied = (ErrorCode, &'static str);
+
+/// Where a request goes, and whether its reply is an artifact service's; or why it goes nowhere. The upstream path is
+/// built from what was parsed, never from what was sent.
+fn target(upstream: &Upstream, method: &Method, uri: &Uri) -> Result<(Uri, bool), Denied> {
+    let segments = allowed(method, uri)?;
+    let artifacts = is_artifact_service(&segments);
+    let uri = upstream.uri(&segments, uri.query()).ok_or(MALFORMED)?;
+    Ok((uri, artifacts))
+}
+
+const MALFORMED: Denied = (ErrorCode::InvalidArgument, "the path is malformed");
+
+/// The segments of a path that may pass, or why not.
+fn allowed<'a>(method: &Method, uri: &'a Uri) -> Result<Segments<'a>, Denied> {
     if uri.authority().is_some() || uri.scheme().is_some() || method == Method::CONNECT {
         return Err((ErrorCode::InvalidArgument, "only paths of the repository's server are forwarded"));
     }
-    let segments = forward::path::parse(uri.path()).map_err(|_| malformed)?;
-    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
-    if on_the_list(method, &words) {
+    let segments = path::parse(uri.path()).map_err(|_| MALFORMED)?;
+    let words: Option<Vec<&str>> = segments.list().iter().map(|one| std::str::from_utf8(one.decoded()).ok()).collect();
+    if on_the_list(method, &words.ok_or(MALFORMED)?) {
         return Ok(segments);
     }
     Err((ErrorCode::PermissionDenied, "this path is not on the allow-list of the job's proxy"))
@@ -116,8 +147,16 @@ fn on_the_list(method: &Method, segments: &[&str]) -> bool {
     let rest = reads || matches!(*method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE);
     match segments {
         ["api", "v1", ..] | ["api", "actions_pipeline", ..] | ["api", "packages", ..] | ["v2", ..] => rest,
-        ["twirp", "github.actions.results.api.v1.ArtifactService" | "github.actions.results.api.v1.CacheService", _] => rest,
-        [first, ..] if ["api", "twirp", "v2", "user", "-", "metrics"].iter().any(|word| first.eq_ignore_ascii_case(word)) => false,
+        [
+            "twirp",
+            "github.actions.results.api.v1.ArtifactService" | "github.actions.results.api.v1.CacheService",
+            _,
+        ] => rest,
+        [first, ..]
+            if ["api", "twirp", "v2", "user", "-", "metrics"].iter().any(|word| first.eq_ignore_ascii_case(word)) =>
+        {
+            false
+        }
         [_owner, _repository, "info", "refs"] => reads,
         [_owner, _repository, "git-upload-pack" | "git-receive-pack"] => method == Method::POST,
         [_owner, _repository, "info", "lfs", ..] => rest,
@@ -125,12 +164,9 @@ fn on_the_list(method: &Method, segments: &[&str]) -> bool {
     }
 }
 
-fn is_artifact_service(segments: &[String]) -> bool {
-    match segments {
-        [twirp, service, ..] if twirp == "twirp" => service.ends_with(".ArtifactService"),
-        [api, pipeline, ..] => api == "api" && pipeline == "actions_pipeline",
-        _ => false,
-    }
+fn is_artifact_service(segments: &Segments<'_>) -> bool {
+    segments.starts_with(&["api", "actions_pipeline"])
+        || segments.starts_with(&["twirp", "github.actions.results.api.v1.ArtifactService"])
 }
 
 /// What Gitea sees of a request's headers.
@@ -155,28 +191,38 @@ impl Upstream {
     /// # Errors
     ///
     /// When it is none.
-    pub fn new(base: &str, forwarder: forward::Forwarder) -> anyhow::Result<Self> {
+    pub fn new(base: &str) -> anyhow::Result<Self> {
         let parts = base.parse::<Uri>()?.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
             anyhow::bail!("{base:?} is no absolute URL");
         };
         let prefix = parts.path_and_query.map(|path| path.path().trim_end_matches('/').to_owned()).unwrap_or_default();
+        let forwarder = Forwarder::new(client());
         Ok(Self { forwarder, scheme, authority, prefix, base: HeaderValue::from_str(base)? })
     }
 
-    /// The URL of these segments; the upstream path is built from what was parsed, never from what was sent.
-    fn uri(&self, segments: &[String], query: Option<&str>) -> Option<Uri> {
-        let mut path = self.prefix.clone();
-        for segment in segments {
-            path.push('/');
-            path.push_str(&forward::path::encode(segment));
-        }
+    fn uri(&self, segments: &Segments<'_>, query: Option<&str>) -> Option<Uri> {
+        let mut path = self.prefix.clone() + &segments.to_path();
         if let Some(query) = query {
             path.push('?');
             path.push_str(query);
         }
         Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone()).path_and_query(path).build().ok()
     }
+}
+
+/// Plain connections, or TLS by the web's roots; no proxy of the environment is asked (NEW-104).
+fn client() -> Client {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_connect_timeout(Some(CONNECT));
+    http.set_nodelay(true);
+    let https = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_webpki_roots()
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(http);
+    HttpClient::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(https)
 }
 
 #[cfg(test)]
@@ -206,13 +252,30 @@ mod tests {
             check(method, path, Ok(()));
         }
         for path in [
-            "/", "/metrics", "/api/internal/x", "/-/admin", "/user/login", "/acme/app", "/acme/app/settings",
-            "/api/actions/runner.v1.RunnerService/FetchTask", "/API/actions/x", "/Api/Actions/info/refs", "/twirp/other/x",
+            "/",
+            "/metrics",
+            "/api/internal/x",
+            "/-/admin",
+            "/user/login",
+            "/acme/app",
+            "/acme/app/settings",
+            "/api/actions/runner.v1.RunnerService/FetchTask",
+            "/API/actions/x",
+            "/Api/Actions/info/refs",
+            "/twirp/other/x",
             "/acme/app/git-upload-pack",
         ] {
             check(Method::GET, path, Err(ErrorCode::PermissionDenied));
         }
-        for path in ["/api%2Factions/x", "/api/v1/%2e%2e/actions/x", "/api/v1/../x", "//api/v1/x", "/api/v1/%00", "/api/v1/a%5Cb", "/./x"] {
+        for path in [
+            "/api%2Factions/x",
+            "/api/v1/%2e%2e/actions/x",
+            "/api/v1/../x",
+            "//api/v1/x",
+            "/api/v1/%00",
+            "/api/v1/a%5Cb",
+            "/./x",
+        ] {
             check(Method::GET, path, Err(ErrorCode::InvalidArgument));
         }
         check(Method::GET, "http://elsewhere.invalid/api/v1/x", Err(ErrorCode::InvalidArgument));

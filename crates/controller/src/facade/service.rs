@@ -16,7 +16,7 @@ use crate::backend::Marked;
 use crate::gitea::{GiteaError, Trouble, Turn};
 use crate::ops::metrics::Cause;
 use crate::telemetry::events::{AssignmentEvent, Detail, assignment_processing_error, assignment_transition};
-use crate::wire::{outcome_of, word, proto_row, result_of, row_of, steps_of};
+use crate::wire::{outcome_of, proto_row, result_of, row_of, steps_of, word};
 
 /// The runner gives up after 5 s (requirements §1.4).
 const FETCH_ANSWER: Duration = Duration::from_secs(3);
@@ -164,7 +164,8 @@ impl Facade {
         match actions.first() {
             Some(Action::HandOut) => {
                 let payload = self.board.payload(caller.id());
-                let payload = payload.ok_or_else(|| ConnectError::unavailable("the task is being read from the queue"))?;
+                let payload =
+                    payload.ok_or_else(|| ConnectError::unavailable("the task is being read from the queue"))?;
                 assignment_transition(AssignmentEvent::Offered, &self.subject(caller), Detail::default());
                 Ok(domain::wire::fetch_response(&payload))
             }
@@ -215,7 +216,11 @@ impl Facade {
         }
     }
 
-    async fn take_state(&self, caller: Caller, mut request: proto::UpdateTaskRequest) -> Result<proto::UpdateTaskResponse, ConnectError> {
+    async fn take_state(
+        &self,
+        caller: Caller,
+        mut request: proto::UpdateTaskRequest,
+    ) -> Result<proto::UpdateTaskResponse, ConnectError> {
         let id = caller.id();
         let Some(view) = self.board.view(id) else { return Ok(result(id, Some(Outcome::Cancelled))) };
         let turn = view.lane.turn().await;
@@ -274,7 +279,12 @@ impl Facade {
         }
     }
 
-    async fn take_rows(&self, caller: Caller, index: u64, mut request: proto::UpdateLogRequest) -> Result<proto::UpdateLogResponse, ConnectError> {
+    async fn take_rows(
+        &self,
+        caller: Caller,
+        index: u64,
+        mut request: proto::UpdateLogRequest,
+    ) -> Result<proto::UpdateLogResponse, ConnectError> {
         let id = caller.id();
         let count = request.rows.len() as u64;
         let Some(view) = self.board.view(id) else { return Ok(ack(index + count)) };

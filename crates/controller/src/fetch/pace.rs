@@ -100,7 +100,9 @@ mod tests {
         assert_eq!(pace.version(at(1)), 7);
         pace.nothing_came(3);
         assert_eq!(pace.version(at(2)), 3, "never a maximum");
-        for change in [Pace::task_came, Pace::room_may_grow, Pace::declared, |pace: &mut Pace| drop(pace.failed(false))] {
+        for change in [Pace::task_came, Pace::room_may_grow, Pace::declared, |pace: &mut Pace| {
+            pace.failed(false);
+        }] {
             pace.nothing_came(3);
             change(&mut pace);
             assert_eq!(pace.version(at(3)), 0);

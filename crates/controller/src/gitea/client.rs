@@ -88,11 +88,15 @@ impl Gitea {
         let answer = within("FetchTask", 65, self.rpc.fetch_task_with_options(request, self.options(65))).await?;
         let tasks_version = answer.view().tasks_version;
         let body = answer.into_view();
-        let task = domain::wire::task_bytes(body.bytes()).map_err(|_| GiteaError::malformed("FetchTask", "no message"))?;
+        let task =
+            domain::wire::task_bytes(body.bytes()).map_err(|_| GiteaError::malformed("FetchTask", "no message"))?;
         Ok(Fetched { task: task.map(|bytes| Zeroizing::new(bytes.to_vec())), tasks_version })
     }
 
-    pub(super) async fn update_task(&self, request: proto::UpdateTaskRequest) -> Result<proto::UpdateTaskResponse, GiteaError> {
+    pub(super) async fn update_task(
+        &self,
+        request: proto::UpdateTaskRequest,
+    ) -> Result<proto::UpdateTaskResponse, GiteaError> {
         let call = self.rpc.update_task_with_options(request, self.options(30));
         Ok(within("UpdateTask", 30, call).await?.into_owned())
     }
@@ -125,7 +129,8 @@ pub async fn register(base: &str, token: &str, name: &str, labels: Vec<String>) 
         ..Default::default()
     };
     let answer = within("Register", 30, rpc.register_with_options(request, deadline(30))).await?.into_owned();
-    let runner = answer.runner.into_option().ok_or_else(|| GiteaError::malformed("Register", "the answer names no runner"))?;
+    let runner =
+        answer.runner.into_option().ok_or_else(|| GiteaError::malformed("Register", "the answer names no runner"))?;
     let credential = Credential { uuid: runner.uuid, token: Zeroizing::new(runner.token) };
     Ok(Registration { credential, id: runner.id })
 }
@@ -135,7 +140,11 @@ fn rpc(base: &str) -> Result<Rpc, http::uri::InvalidUri> {
     http.enforce_http(false);
     http.set_connect_timeout(Some(Duration::from_secs(10)));
     http.set_nodelay(true);
-    let https = hyper_rustls::HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1().wrap_connector(http);
+    let https = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_webpki_roots()
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(http);
     let client = HttpClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(20))

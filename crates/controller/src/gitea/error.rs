@@ -51,7 +51,9 @@ impl GiteaError {
         let unknown_task = ["resource does not exist", "invalid runner for task"].iter().any(|t| text.contains(t));
         let trouble = match code {
             "unauthenticated" => Trouble::Unregistered,
-            _ if text.contains("unregistered runner") || text.contains("runner has been removed") => Trouble::Unregistered,
+            _ if text.contains("unregistered runner") || text.contains("runner has been removed") => {
+                Trouble::Unregistered
+            }
             "already_exists" if text.contains("archived") => Trouble::LogArchived,
             _ if error.code == ErrorCode::Unauthenticated => Trouble::Unregistered,
             _ if method.starts_with("Update") && unknown_task => Trouble::TaskUnknown,
@@ -88,14 +90,38 @@ mod tests {
     fn errors_are_classified_by_their_inner_code() {
         let unknown = ErrorCode::Unknown;
         let rpc = |code: &str, text: &str| format!("rpc error: code = {code} desc = {text}");
-        check("FetchTask", unknown, &rpc("Unauthenticated", "unregistered runner"), Trouble::Unregistered, "unauthenticated");
+        check(
+            "FetchTask",
+            unknown,
+            &rpc("Unauthenticated", "unregistered runner"),
+            Trouble::Unregistered,
+            "unauthenticated",
+        );
         check("FetchTask", ErrorCode::Unauthenticated, "no", Trouble::Unregistered, "unauthenticated");
         check("FetchTask", unknown, &rpc("Internal", "pick task: x"), Trouble::Away, "internal");
-        check("UpdateTask", unknown, &rpc("Internal", "update task: invalid runner for task"), Trouble::TaskUnknown, "internal");
-        check("UpdateTask", unknown, &rpc("Internal", "update task: resource does not exist"), Trouble::TaskUnknown, "internal");
+        check(
+            "UpdateTask",
+            unknown,
+            &rpc("Internal", "update task: invalid runner for task"),
+            Trouble::TaskUnknown,
+            "internal",
+        );
+        check(
+            "UpdateTask",
+            unknown,
+            &rpc("Internal", "update task: resource does not exist"),
+            Trouble::TaskUnknown,
+            "internal",
+        );
         let gone = rpc("Internal", "get task: task with id 4: resource does not exist");
         check("UpdateLog", unknown, &gone, Trouble::TaskUnknown, "internal");
-        check("UpdateLog", unknown, &rpc("AlreadyExists", "log file has been archived"), Trouble::LogArchived, "already_exists");
+        check(
+            "UpdateLog",
+            unknown,
+            &rpc("AlreadyExists", "log file has been archived"),
+            Trouble::LogArchived,
+            "already_exists",
+        );
         check("UpdateLog", unknown, "connection reset", Trouble::Away, "unknown");
         check("UpdateTask", ErrorCode::Unavailable, "502", Trouble::Away, "unavailable");
     }

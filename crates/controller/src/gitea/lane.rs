@@ -51,7 +51,10 @@ impl Turn<'_> {
     /// # Errors
     ///
     /// See [`GiteaError`].
-    pub async fn update_task(&self, mut request: proto::UpdateTaskRequest) -> Result<proto::UpdateTaskResponse, GiteaError> {
+    pub async fn update_task(
+        &self,
+        mut request: proto::UpdateTaskRequest,
+    ) -> Result<proto::UpdateTaskResponse, GiteaError> {
         request.state.get_or_insert_default().id = self.lane.task.get();
         self.lane.gitea.update_task(request).await
     }

@@ -79,9 +79,8 @@ impl Earlier {
     /// never run here.
     pub fn assignment(&self, rules: &Rules, fetched_at: Timestamp) -> Result<Assignment, OpenError> {
         let derived = Assignment::from_task(&self.task, rules, fetched_at).map_err(|_| OpenError::Contradiction)?;
-        let same = derived.repository == self.repository
-            && derived.job_key == self.job_key
-            && derived.backend == self.backend;
+        let same =
+            derived.repository == self.repository && derived.job_key == self.job_key && derived.backend == self.backend;
         if same { Ok(derived) } else { Err(OpenError::Contradiction) }
     }
 }
