@@ -20,5 +20,7 @@ pub mod lifecycle;
 pub mod metadata;
 pub mod policy;
 pub mod reason;
+#[cfg(test)]
+mod samples;
 pub mod wire;
 pub mod workflow;
