@@ -9,13 +9,22 @@ use sha2::{Digest as _, Sha256};
 
 use crate::reason::{Reason, Refusal};
 
-/// A text that is not what it should be.
+#[cfg(test)]
+mod tests;
+
+/// A text that is not what it should be. It shows the beginning of the text, escaped: this may reach a job page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {text:?}: {rule}")]
 pub struct InvalidIdentity {
     what: &'static str,
     text: String,
     rule: &'static str,
+}
+
+impl InvalidIdentity {
+    fn new(what: &'static str, text: &str, rule: &'static str) -> Self {
+        Self { what, text: text.chars().take(120).collect(), rule }
+    }
 }
 
 macro_rules! text_type {
@@ -66,11 +75,7 @@ impl FromStr for TrustDomain {
         if (1..=255).contains(&lower.len()) && lower.bytes().all(legal) {
             return Ok(Self(lower));
         }
-        Err(InvalidIdentity {
-            what: "trust domain",
-            text: text.to_owned(),
-            rule: "1 to 255 of a-z, 0-9, '.', '-' and '_'",
-        })
+        Err(InvalidIdentity::new("trust domain", text, "must be 1 to 255 of a-z, 0-9, '.', '-' and '_'"))
     }
 }
 
@@ -89,8 +94,8 @@ impl FromStr for Segment {
         if !text.is_empty() && !matches!(text, "." | "..") && text.bytes().all(legal) {
             return Ok(Self(text.to_owned()));
         }
-        let rule = "letters, digits, '.', '-' and '_', and neither '.' nor '..' alone";
-        Err(InvalidIdentity { what: "path segment", text: text.to_owned(), rule })
+        let rule = "must be of A-Z, a-z, 0-9, '.', '-' and '_', and neither '.' nor '..' alone";
+        Err(InvalidIdentity::new("path segment", text, rule))
     }
 }
 
@@ -130,10 +135,13 @@ impl FromStr for SpiffeId {
     type Err = InvalidIdentity;
 
     fn from_str(text: &str) -> Result<Self, InvalidIdentity> {
-        let refuse = |rule| InvalidIdentity { what: "SPIFFE ID", text: text.chars().take(120).collect(), rule };
+        let refuse = |rule| InvalidIdentity::new("SPIFFE ID", text, rule);
         let rest = text.strip_prefix("spiffe://").ok_or(refuse("must begin with spiffe://"))?;
         let (domain, path) = rest.split_once('/').ok_or(refuse("must have a path"))?;
-        let domain: TrustDomain = domain.parse().map_err(|_| refuse("the trust domain is not legal"))?;
+        // An ID is compared byte by byte, so nothing is lowered here (SPIFFE ID standard §2.1).
+        if domain.parse::<TrustDomain>().map_or(true, |legal| legal.as_str() != domain) {
+            return Err(refuse("the trust domain must be 1 to 255 of a-z, 0-9, '.', '-' and '_'"));
+        }
         if path.split('/').any(|segment| segment.parse::<Segment>().is_err()) {
             return Err(refuse("every path segment is of A-Z, a-z, 0-9, '.', '-', '_' and neither '.' nor '..'"));
         }
@@ -143,7 +151,7 @@ impl FromStr for SpiffeId {
         if text.len() > Self::LONGEST {
             return Err(refuse("at most 2048 bytes"));
         }
-        Ok(Self(format!("spiffe://{domain}/{path}")))
+        Ok(Self(text.to_owned()))
     }
 }
 
@@ -173,11 +181,8 @@ impl FromStr for Repository {
     type Err = InvalidIdentity;
 
     fn from_str(text: &str) -> Result<Self, InvalidIdentity> {
-        let refuse = || InvalidIdentity {
-            what: "repository",
-            text: text.to_owned(),
-            rule: "must be owner/name of legal segments",
-        };
+        let rule = "must be owner/name, each of A-Z, a-z, 0-9, '.', '-' and '_', and neither '.' nor '..' alone";
+        let refuse = || InvalidIdentity::new("repository", text, rule);
         let (owner, name) = text.split_once('/').ok_or_else(refuse)?;
         Ok(Self { owner: owner.parse().map_err(|_| refuse())?, name: name.parse().map_err(|_| refuse())? })
     }
@@ -220,7 +225,7 @@ impl FromStr for JobKey {
             return Ok(Self(text.to_owned()));
         }
         let rule = "must begin with a letter or '_' and go on with letters, digits, '_' and '-'";
-        Err(InvalidIdentity { what: "job key", text: text.to_owned(), rule })
+        Err(InvalidIdentity::new("job key", text, rule))
     }
 }
 
@@ -232,6 +237,16 @@ pub enum TrustClass {
     Trusted,
     /// Anybody may have.
     Untrusted,
+}
+
+impl TrustClass {
+    /// The segment that keeps the two apart.
+    fn segment(self) -> &'static str {
+        match self {
+            Self::Trusted => "ci",
+            Self::Untrusted => "ci-untrusted",
+        }
+    }
 }
 
 /// How repository names appear in the path (NEW-123).
@@ -263,25 +278,32 @@ impl IdentityRules {
     ///
     /// When the whole would be longer than a SPIFFE ID may be, or reserved.
     pub fn identity(&self, class: TrustClass, repository: &Repository, key: &JobKey) -> Result<SpiffeId, Refusal> {
-        let class = match class {
-            TrustClass::Trusted => "ci",
-            TrustClass::Untrusted => "ci-untrusted",
-        };
         let spell = |segment: &Segment| match self.case {
             IdentityCase::Lower => segment.as_str().to_ascii_lowercase(),
             IdentityCase::Preserve => segment.as_str().to_owned(),
         };
-        let mut path =
-            vec![class.to_owned(), spell(&repository.owner), spell(&repository.name), key.as_str().to_owned()];
-        if let Some(prefix) = &self.prefix {
-            path.insert(0, prefix.as_str().to_owned());
-        }
-        let text = format!("spiffe://{}/{}", self.trust_domain, path.join("/"));
+        let prefix = self.prefix.as_ref().map(|prefix| format!("{prefix}/")).unwrap_or_default();
+        let (owner, name) = (spell(&repository.owner), spell(&repository.name));
+        let text = format!("spiffe://{}/{prefix}{}/{owner}/{name}/{key}", self.trust_domain, class.segment());
         text.parse().map_err(|error: InvalidIdentity| Refusal {
             reason: Reason::InvalidRepository,
             cause: format!("the identity of this job would be no SPIFFE ID: {error}"),
             remedy: "Shorten the names of the repository or the job.".to_owned(),
         })
+    }
+
+    /// Whether `id` is the identity of this job under some trust domain, prefix and case, of either class: what can be
+    /// said of an ID that was made under rules that are not known any more (ENV-8, ENV-9).
+    #[must_use]
+    pub fn some_rules_give(id: &SpiffeId, repository: &Repository, key: &JobKey) -> bool {
+        let path: Vec<&str> = id.as_str().split('/').skip(3).collect();
+        let ([class, owner, name, job] | [_, class, owner, name, job]) = path[..] else { return false };
+        let spelled =
+            |segment: &Segment, text: &str| text == segment.as_str() || text == segment.as_str().to_ascii_lowercase();
+        [TrustClass::Trusted, TrustClass::Untrusted].iter().any(|known| known.segment() == class)
+            && spelled(&repository.owner, owner)
+            && spelled(&repository.name, name)
+            && job == key.as_str()
     }
 }
 

@@ -2,13 +2,15 @@
 //! (invariant 4; requirements §1.2, §4.5; ENV-8).
 
 pub mod chunks;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use crate::id::{AssignmentId, Backend, Epoch, InstanceId, PayloadDigest, TaskId};
-use crate::identity::{JobKey, Repository, SpiffeId};
+use crate::identity::{IdentityRules, JobKey, Repository, SpiffeId};
 
 const PREFIX: &str = "ci.ddupan.top/";
 const RUNNER: &str = "runner";
@@ -190,7 +192,8 @@ impl ExecutorRecord {
         labels.get(&format!("{PREFIX}{RUNNER}")).is_some_and(|value| value == YES)
     }
 
-    /// Reads an object.
+    /// Reads an object, of whatever instance: whose it is, is for the caller to compare. The identity is checked against
+    /// repository and job key; trust domain and prefix may be those of an earlier configuration (ENV-9).
     ///
     /// # Errors
     ///
@@ -215,33 +218,24 @@ impl ExecutorRecord {
             claim: claim(&labels, &annotations)?,
             interrupted_at: annotations.optional(INTERRUPTED_AT)?,
             steps: annotations.text(STEPS).ok(),
-            terminal: labels.is_true(TERMINAL),
+            terminal: labels.flag(TERMINAL)?,
         };
         let number: i64 = labels.get(TASK_ID)?;
         if TaskId::try_from(number) != Ok(record.id.task()) {
             return Err(unreadable(TASK_ID, "is not the assignment's"));
         }
-        record
-            .identity_matches()
-            .then_some(record)
-            .ok_or_else(|| unreadable(SPIFFE_ID, "is not that of repository and job key"))
-    }
-
-    /// The path ends as the repository and job key demand, whatever the trust domain and prefix were (ENV-9).
-    fn identity_matches(&self) -> bool {
-        let mut path = self.spiffe_id.as_str().rsplit('/');
-        let tail = [path.next(), path.next(), path.next(), path.next()];
-        let same = |segment: Option<&str>, name: &str| segment.is_some_and(|s| s.eq_ignore_ascii_case(name));
-        tail[0] == Some(self.job_key.as_str())
-            && same(tail[1], self.repository.name().as_str())
-            && same(tail[2], self.repository.owner().as_str())
-            && matches!(tail[3], Some("ci" | "ci-untrusted"))
+        if !IdentityRules::some_rules_give(&record.spiffe_id, &record.repository, &record.job_key) {
+            return Err(unreadable(SPIFFE_ID, "is not that of repository and job key"));
+        }
+        Ok(record)
     }
 }
 
+/// Label and annotations are written together: one without the other is damage, and must not pass for "never claimed".
 fn claim(labels: &Reader<'_>, annotations: &Reader<'_>) -> Result<Option<Claim>, Unreadable> {
-    if !labels.is_true(CLAIMED) {
-        return Ok(None);
+    if !labels.flag(CLAIMED)? {
+        let left = [CLAIMED_AT, LOG_SHIFT].into_iter().find(|key| annotations.text(key).is_ok());
+        return left.map_or(Ok(None), |key| Err(unreadable(key, "is there, but the object is not claimed")));
     }
     Ok(Some(Claim { at: annotations.get(CLAIMED_AT)?, log_shift: annotations.get(LOG_SHIFT)? }))
 }
@@ -265,7 +259,12 @@ impl Reader<'_> {
         if self.0.contains_key(&format!("{PREFIX}{key}")) { self.get(key).map(Some) } else { Ok(None) }
     }
 
-    fn is_true(&self, key: &str) -> bool {
-        self.text(key).is_ok_and(|value| value == YES)
+    /// Add-only: there and true, or not there.
+    fn flag(&self, key: &str) -> Result<bool, Unreadable> {
+        match self.text(key).as_deref() {
+            Ok(YES) => Ok(true),
+            Ok(_) => Err(unreadable(key, "is not true")),
+            Err(_) => Ok(false),
+        }
     }
 }
