@@ -127,3 +127,84 @@ impl TrustPolicy {
         if trusted { TrustClass::Trusted } else { TrustClass::Untrusted }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use Backend::{Local, Pod, Vm};
+
+    fn map() -> LabelMap {
+        let extra = [("gpu", Pod), ("large", Vm), ("self-hosted", Local), ("pod", Vm), ("gpu", Vm)];
+        LabelMap::new(&[Pod, Vm], "vm", &extra.map(|(label, backend)| (label.to_owned(), backend)))
+    }
+
+    fn texts(labels: &[&str]) -> Vec<String> {
+        labels.iter().map(|label| (*label).to_owned()).collect()
+    }
+
+    fn backend(labels: &[&str], default: Option<Backend>) -> Result<Backend, Reason> {
+        map().backend_for(&texts(labels), default).map_err(|refusal| refusal.reason)
+    }
+
+    /// ENV-2, F03: the table of requirements §4.2.
+    #[test]
+    fn labels_name_a_backend() {
+        for default in [None, Some(Pod), Some(Vm)] {
+            assert_eq!(backend(&["self-hosted", "pod"], default), Ok(Pod));
+            assert_eq!(backend(&["pod"], default), Ok(Pod));
+            assert_eq!(backend(&["self-hosted", "vm"], default), Ok(Vm));
+            assert_eq!(backend(&["self-hosted", "vm-dev"], default), Ok(Vm));
+            assert_eq!(backend(&["gpu", "self-hosted"], default), Ok(Pod));
+            assert_eq!(backend(&["vm", "large", "vm"], default), Ok(Vm), "one backend, named three times");
+            assert_eq!(backend(&["self-hosted", "pod", "vm"], default), Err(Reason::AmbiguousBackend));
+            assert_eq!(backend(&["gpu", "large"], default), Err(Reason::AmbiguousBackend));
+            assert_eq!(backend(&["local"], default), Err(Reason::BackendDisabled));
+            let unnamed = default.ok_or(Reason::UnsupportedLabels);
+            assert_eq!(backend(&["self-hosted"], default), unnamed);
+            assert_eq!(backend(&[], default), unnamed);
+            assert_eq!(backend(&["Pod"], default), unnamed, "Gitea compares case-sensitively");
+        }
+        assert_eq!(backend(&[], Some(Local)), Err(Reason::BackendDisabled));
+    }
+
+    /// NEW-14: the refusal says which labels would do.
+    #[test]
+    fn a_refusal_names_the_remedy() {
+        let refusal = map().backend_for(&texts(&["self-hosted"]), None).unwrap_err();
+        assert_eq!(refusal.remedy, "Write one of `pod`, `vm`, `gpu`, `large` into `runs-on`.");
+        assert!(refusal.cause.contains("[self-hosted]"));
+    }
+
+    /// SCH-2, NEW-8: the order of requirements §1.1, only what has room, `self-hosted` as set.
+    #[test]
+    fn declared_labels_are_in_order() {
+        let declared = |room: &[Backend], self_hosted| map().declared(room, self_hosted).join(" ");
+        assert_eq!(declared(&[Vm, Pod], SelfHosted::Declared), "self-hosted pod vm gpu large");
+        assert_eq!(declared(&[Vm], SelfHosted::Declared), "self-hosted vm large");
+        assert_eq!(declared(&[Pod], SelfHosted::Left), "pod gpu");
+        assert_eq!(declared(&[Local], SelfHosted::Left), "", "not enabled");
+        let dev = LabelMap::new(&[Vm, Local], "vm-dev", &[]);
+        assert_eq!(dev.declared(&[Vm, Local], SelfHosted::Left), ["vm-dev", "local"]);
+    }
+
+    /// NEW-161, BST-3: what an unlabelled job is served with names its backend.
+    #[test]
+    fn labels_of_a_backend_name_it() {
+        assert_eq!(map().labels_of(Pod), ["self-hosted", "pod"]);
+        assert_eq!(LabelMap::new(&[Vm], "vm-dev", &[]).labels_of(Vm), ["self-hosted", "vm-dev"]);
+        for of in [Pod, Vm] {
+            assert_eq!(map().backend_for(&map().labels_of(of), None).unwrap(), of);
+        }
+    }
+
+    /// NEW-120, NEW-125: an operator's list replaces the default, and `workflow_call` is trusted only when it is named.
+    #[test]
+    fn policy_names_the_trusted_events() {
+        assert_eq!(TrustPolicy::default().class_of(Some("workflow_call")), TrustClass::Untrusted);
+        let named = TrustPolicy { trusted_events: texts(&["workflow_call"]) };
+        assert_eq!(named.class_of(Some("workflow_call")), TrustClass::Trusted);
+        assert_eq!(named.class_of(Some("push")), TrustClass::Untrusted);
+        assert_eq!(named.class_of(None), TrustClass::Untrusted);
+    }
+}
