@@ -5,7 +5,11 @@ use std::{
     time::Duration,
 };
 
-use http::{Extensions, Request, Response, Version, request};
+use http::{
+    Extensions, HeaderValue, Request, Response, Version,
+    header::{CONNECTION, TE},
+    request,
+};
 use http_body::Body;
 use tokio::{
     sync::Notify,
@@ -16,7 +20,7 @@ use tower_service::Service;
 use crate::{
     check::check,
     error::{BoxError, ForwardError},
-    hop::{join_cookies, strip_hop_by_hop},
+    hop::{join_cookies, strip_hop_by_hop, tokens},
     lane::{Phase, Streamed, Watched},
 };
 
@@ -129,7 +133,13 @@ impl<C> Forwarder<C> {
 
 /// Takes away what concerned the connection the request came on.
 fn clean(head: &mut request::Parts) {
+    let takes_trailers = tokens(&head.headers, TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     strip_hop_by_hop(&mut head.headers);
+    if takes_trailers {
+        // Said anew for the next hop, because we do pass trailers on; over HTTP/1.1 it must be named (RFC 9110, 10.1.4).
+        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+        head.headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
     join_cookies(&mut head.headers);
     head.extensions = Extensions::new();
     head.version = Version::HTTP_11;
