@@ -158,7 +158,7 @@ pub struct StandaloneArgs {
     /// Address of the Gitea, as in the browser
     #[arg(long, value_name = "URL")]
     pub gitea: String,
-    /// File with the registration token (Gitea: Settings → Actions → Runners → Create new runner); first start only
+    /// File with the registration token (Gitea: Settings → Actions → Runners → Create new Runner); first start
     #[arg(long, value_name = "FILE")]
     pub registration_token_file: Option<PathBuf>,
     /// Where registration, keys, queue and running jobs are kept
@@ -228,7 +228,7 @@ pub enum ConfigView {
 #[derive(Debug)]
 pub enum Parsed {
     /// Do this.
-    Run(Command),
+    Run(Box<Command>),
     /// `--help` or `--version`: print on stdout, exit 0.
     Info(String),
     /// Wrong usage: print on stderr, exit 2.
@@ -245,8 +245,8 @@ pub fn parse(argv: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Par
         return Parsed::Usage(unknown_command(word));
     }
     match Cli::try_parse_from(argv) {
-        Ok(Cli { command: Some(command), .. }) => Parsed::Run(command),
-        Ok(Cli { command: None, controller }) => Parsed::Run(Command::Controller(controller)),
+        Ok(Cli { command: Some(command), .. }) => Parsed::Run(Box::new(command)),
+        Ok(Cli { command: None, controller }) => Parsed::Run(Box::new(Command::Controller(controller))),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Info(error.render().to_string()),
             _ => Parsed::Usage(error.render().to_string()),
@@ -275,7 +275,7 @@ mod tests {
     #[track_caller]
     fn run(argv: &str) -> Command {
         match parse(std::iter::once("gitea-dynamic-runner").chain(argv.split_whitespace())) {
-            Parsed::Run(command) => command,
+            Parsed::Run(command) => *command,
             other => panic!("{argv}: {other:?}"),
         }
     }

@@ -14,7 +14,7 @@ use crate::args::{Cli, Command, ConfigView, Parsed, SettingsArgs, StandaloneArgs
 use crate::backend::local::supervisor;
 use crate::config::raw::Raw;
 use crate::config::{self, Config, ConfigErrors, Log, LogFormat, LogLevel, Supplied, effective, validate};
-use crate::lease::{FileLock, Held, Leadership as _};
+use crate::lease::Held;
 use crate::ops::{client, status, svid};
 use crate::standalone::{self, StartError, Surroundings, words};
 use crate::telemetry::{self, Secrets, events};
@@ -25,7 +25,7 @@ const USAGE: u8 = 2;
 /// Does what the command line says and returns the exit code.
 pub fn run(argv: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>) -> ExitCode {
     match parse(argv) {
-        Parsed::Run(command) => dispatch(command),
+        Parsed::Run(command) => dispatch(*command),
         Parsed::Info(text) => answer(&text),
         Parsed::Usage(text) => {
             say(&text);
@@ -64,44 +64,38 @@ fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
 
 async fn run_standalone(args: StandaloneArgs) -> ExitCode {
     let here = Surroundings::here();
-    match start(&args, &here).await {
-        Ok((prepared, warnings, lock)) => {
+    match standalone::start(&args, &here).await {
+        Ok((prepared, lead)) => {
             if here.terminal {
                 say(&words::greeting(&prepared));
             }
-            run_app(prepared.config, &warnings, lock).await
+            let code = run_app(prepared.config, &prepared.warnings, lead).await;
+            if here.terminal && code == ExitCode::SUCCESS {
+                say(words::GOODBYE);
+            }
+            code
         }
         Err(StartError::Settings(errors)) => refuse(&errors),
         Err(error) => fail(&error, Some(&error.remedy()), error.exit_code()),
     }
 }
 
-async fn start(
-    args: &StandaloneArgs,
-    here: &Surroundings,
-) -> Result<(standalone::Prepared, Vec<String>, Held), StartError> {
-    let checked = standalone::check(args, here).await?;
-    let warnings = checked.warnings().to_vec();
-    checked.make_folder()?;
-    let lock = FileLock::in_folder(checked.state()).acquire().await.map_err(|e| StartError::Locked(e.to_string()))?;
-    Ok((standalone::prepare(checked).await?, warnings, lock))
-}
-
 async fn run_controller(args: SettingsArgs) -> ExitCode {
     let raw = Raw::collect(&args, Raw::process_environment().into_iter());
-    match validate(&raw, Supplied::default()) {
-        Ok(config) => match FileLock::in_folder(&config.state_dir).acquire().await {
-            Ok(held) => run_app(config, &raw.warnings, held).await,
-            Err(error) => fail(&error, None, 1),
-        },
+    let config = match validate(&raw, Supplied::default()) {
+        Ok(config) => config,
         Err(errors) => {
             say_warnings_early(&raw.warnings);
-            refuse(&errors)
+            return refuse(&errors);
         }
+    };
+    match standalone::lead(&config.state_dir).await {
+        Ok(lead) => run_app(config, &raw.warnings, lead).await,
+        Err(error) => fail(&error, Some(&error.remedy()), error.exit_code()),
     }
 }
 
-async fn run_app(config: Config, warnings: &[String], held: Held) -> ExitCode {
+async fn run_app(config: Config, warnings: &[String], lead: Held) -> ExitCode {
     let secrets = Secrets::default();
     let keys = [&config.facade.capability, &config.envelope];
     let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
@@ -116,7 +110,7 @@ async fn run_app(config: Config, warnings: &[String], held: Held) -> ExitCode {
             "ALLOW_PLAINTEXT is set: tokens and secrets may cross the network in clear text"
         );
     }
-    match crate::app::run(config, held).await {
+    match crate::app::run(config, lead).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             events::runner_stopped(&format!("{error:#}"), None);

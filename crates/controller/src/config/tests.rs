@@ -120,7 +120,7 @@ fn components_this_build_does_not_serve() {
     one_error(&[("COMPONENTS", "scheduler,foo")], "unknown controller component \"foo\"");
     let all = errors(&[("COMPONENTS", "all"), ("QUEUE", "jetstream")]).join("\n");
     for part in [
-        "this build serves local-worker; pod-worker and vm-worker cannot run yet; set COMPONENTS=scheduler,local-worker",
+        "this build serves local-worker; pod-worker and vm-worker cannot run yet; set COMPONENTS=scheduler,",
         "this build serves embedded; jetstream cannot run yet; set QUEUE=embedded",
         "OPENSANDBOX_API is required",
         "NATS_URL is required",

@@ -1,5 +1,5 @@
-//! What an operator asks a running controller: `/livez`, `/readyz`, `/healthz`, `/metrics`, `/status` (NEW-130, NEW-131,
-//! NEW-134).
+//! What an operator asks a running controller: `/livez`, `/readyz`, `/healthz`, `/metrics`, `/status` (NEW-130,
+//! NEW-131, NEW-134).
 //!
 //! The server reads shared values only; it can neither hold up nor change what the rooms do.
 

@@ -71,6 +71,21 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
+    /// What a job sees when it asks for its own identity.
+    #[tokio::test]
+    async fn the_identity_that_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let domain = "ci.example.org".parse().unwrap();
+        let issuer = crate::identity::BuiltInIssuer::open(&dir.path().join("keys"), &domain).unwrap();
+        let id = "spiffe://ci.example.org/ci/acme/app/build";
+        let served = issuer.serve(dir.path().join("workload.sock"), id.parse().unwrap()).await.unwrap();
+        let svids = fetch(Some(&served.endpoint()), Duration::from_secs(10)).await.unwrap();
+        let json = serde_json::to_value(&svids).unwrap();
+        assert_eq!((&json["schema"], &json["svids"][0]["spiffe_id"]), (&1.into(), &id.into()));
+        assert_eq!(svids.svids.len(), 1);
+        served.stop().await;
+    }
+
     #[tokio::test]
     async fn endpoints_that_are_none() {
         let dir = tempfile::tempdir().unwrap();

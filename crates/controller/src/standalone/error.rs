@@ -102,9 +102,14 @@ pub enum StartError {
         /// Why.
         cause: String,
     },
-    /// Another process works on the state folder; the text is the lock's.
-    #[error("{0}")]
-    Locked(String),
+    /// Another process works on the state folder.
+    #[error("state folder {state} is in use by {holder}; two controllers must not share one registration")]
+    Locked {
+        /// The folder.
+        state: PathBuf,
+        /// Who, as far as it can be told.
+        holder: String,
+    },
     /// No official runner.
     #[error("the official Gitea runner was not found: {looked}")]
     RunnerMissing {
@@ -170,7 +175,11 @@ impl StartError {
                  registration end by Gitea's own time-outs"
                     .into()
             }
-            Self::Locked(_) => "stop the other one, or name another folder with --state DIR".into(),
+            Self::Locked { state, .. } => format!(
+                "stop that one first, or name another folder with --state DIR; what it does: gitea-dynamic-runner status \
+                 --state {}",
+                state.display()
+            ),
             Self::RunnerMissing { .. } => format!("get it: {GET_RUNNER}; then put it into PATH as gitea-runner, or set GITEA_RUNNER_BINARY"),
             Self::RunnerUnusable { .. } => {
                 format!("set GITEA_RUNNER_BINARY to the executable file of the official runner; to get it: {GET_RUNNER}")

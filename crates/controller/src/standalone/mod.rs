@@ -1,8 +1,8 @@
 //! One-host mode (NEW-147): from an address and a registration token to a complete [`Config`].
 //!
 //! Order: everything that can be judged without writing (settings, token file, official runner, Gitea's answer to
-//! Ping) is judged by [`check`]; then the caller takes the lock of the state folder; then [`prepare`] registers and
-//! writes. A start that fails in [`check`] leaves nothing behind, and one that fails in [`prepare`] nothing half-written.
+//! Ping) is judged by [`check`]; then [`lead`] takes the lock of the state folder; then [`prepare`] registers and
+//! writes. A start that fails in [`check`] leaves nothing behind, one that fails in [`prepare`] nothing half-written.
 
 mod error;
 pub mod runner;
@@ -28,6 +28,7 @@ use crate::config::{
     value,
 };
 use crate::files;
+use crate::lease::{FileLock, Held, Leadership as _, LeaseError};
 
 /// What this host tells us.
 pub struct Surroundings {
@@ -92,28 +93,6 @@ pub struct Checked {
     gitea_patience: Duration,
 }
 
-impl Checked {
-    /// The state folder, made by [`Checked::make_folder`].
-    #[must_use]
-    pub fn state(&self) -> &Path {
-        &self.state
-    }
-
-    /// Makes the state folder, 0700, so that it can be locked.
-    ///
-    /// # Errors
-    /// [`StartError::State`].
-    pub fn make_folder(&self) -> Result<(), StartError> {
-        files::private_folder(&self.state).map_err(|error| unusable(&self.state, &error))
-    }
-
-    /// What is strange but harmless about the settings.
-    #[must_use]
-    pub fn warnings(&self) -> &[String] {
-        &self.raw.warnings
-    }
-}
-
 /// A start that is complete.
 pub struct Prepared {
     /// What to run.
@@ -124,6 +103,30 @@ pub struct Prepared {
     pub registered_now: bool,
     /// The official runner.
     pub runner: runner::Found,
+    /// What is strange but harmless about the settings.
+    pub warnings: Vec<String>,
+}
+
+/// The whole start: [`check`], [`lead`], [`prepare`].
+///
+/// # Errors
+/// Any [`StartError`].
+pub async fn start(args: &StandaloneArgs, here: &Surroundings) -> Result<(Prepared, Held), StartError> {
+    let checked = check(args, here).await?;
+    let lead = lead(&checked.state).await?;
+    Ok((prepare(checked).await?, lead))
+}
+
+/// Makes the state folder, 0700, and takes its lock: from then on this process is the only one that works on it.
+///
+/// # Errors
+/// [`StartError::State`], [`StartError::Locked`].
+pub async fn lead(state: &Path) -> Result<Held, StartError> {
+    files::private_folder(state).map_err(|error| unusable(state, &error))?;
+    FileLock::in_folder(state).acquire().await.map_err(|error| match error {
+        LeaseError::Taken { path: _, holder } => StartError::Locked { state: state.to_owned(), holder },
+        LeaseError::Unusable { path, cause } => unusable(&path, &cause),
+    })
 }
 
 /// Judges everything that can be judged without writing.
@@ -136,10 +139,11 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         None => here.state_folder()?,
     };
     let (raw, url) = settings(args, here)?;
+    let trust_domain = raw.get("TRUST_DOMAIN").map(|(text, _)| text.to_owned());
     let known = Registration::read(&state)?;
     let token = match &known {
         Some(known) => {
-            same_world(known, &state, &url, args.trust_domain.as_deref())?;
+            same_world(known, &state, &url, trust_domain.as_deref())?;
             None
         }
         None => Some(token_file(args)?),
@@ -155,7 +159,7 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         url,
         state,
         token,
-        trust_domain: args.trust_domain.clone(),
+        trust_domain,
         runner,
         name: known.map_or_else(|| format!("gitea-dynamic-runner@{}", here.host), |known| known.name),
         gitea_patience: here.gitea_patience,
@@ -167,40 +171,58 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
 ///
 /// # Errors
 /// Any [`StartError`].
-pub async fn prepare(checked: Checked) -> Result<Prepared, StartError> {
-    let Checked { mut raw, url, state, token, trust_domain, runner, name, gitea_patience } = checked;
+pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
     // Read again: the folder may have been registered by a process that held the lock before us.
-    let (known, registered_now) = match (Registration::read(&state)?, token) {
+    let (known, registered_now) = match (Registration::read(&checked.state)?, checked.token.take()) {
         (Some(known), _) => {
-            same_world(&known, &state, &url, trust_domain.as_deref())?;
+            same_world(&known, &checked.state, &checked.url, checked.trust_domain.as_deref())?;
             (known, false)
         }
-        (None, Some(token)) => {
-            let labels = declared(&raw);
-            let wire = Wire::new(&url, gitea_patience)?;
-            (register(&wire, &url, &state, &token, name, labels, trust_domain, &raw).await?, true)
-        }
+        (None, Some(token)) => (checked.register(&token).await?, true),
         (None, None) => return Err(StartError::TokenFileNeeded),
     };
+    let Checked { mut raw, state, runner, .. } = checked;
     let (capability, envelope) = (state::key(&state, "capability.key")?, state::key(&state, "envelope.key")?);
     let port = state::facade_port(&state)?;
-    let facade_id = format!("spiffe://{}/gitea-dynamic-runner", known.trust_domain);
     for (name, value) in [
         ("STATE_DIR", state.display().to_string()),
         ("TRUST_DOMAIN", known.trust_domain.clone()),
         ("RUNNER_FACADE_URL", format!("https://127.0.0.1:{port}")),
         ("RUNNER_FACADE_LISTEN", format!("127.0.0.1:{port}")),
-        ("RUNNER_FACADE_SPIFFE_ID", facade_id),
+        ("RUNNER_FACADE_SPIFFE_ID", format!("spiffe://{}/gitea-dynamic-runner", known.trust_domain)),
         ("RUNNER_FACADE_CAPABILITY_KEY_FILE", capability.display().to_string()),
         ("ENVELOPE_KEY_FILE", envelope.display().to_string()),
-        ("GITEA_RUNNER_BINARY", runner.path.display().to_string()),
     ] {
-        raw.set(name, &value, Source::Standalone);
+        raw.force(name, &value);
     }
+    raw.set("GITEA_RUNNER_BINARY", &runner.path.display().to_string(), Source::Standalone);
     let held = |text: Zeroizing<String>| SecretFile::held(Registration::file(&state), text);
     let registration = Some((held(Zeroizing::new(known.uuid)), held(known.token)));
     let config = validate(&raw, Supplied { registration }).map_err(StartError::Settings)?;
-    Ok(Prepared { config, name: known.name, registered_now, runner })
+    Ok(Prepared { config, name: known.name, registered_now, runner, warnings: raw.warnings })
+}
+
+impl Checked {
+    /// Registers, and writes the registration before anything else can use or lose it.
+    async fn register(&self, token: &SecretFile) -> Result<Registration, StartError> {
+        let file = Registration::file(&self.state);
+        // Reserved before Gitea is asked: it tells UUID and token only once.
+        let place = files::Reserved::new(&file).map_err(|error| unusable(&self.state, &error))?;
+        let wire = Wire::new(&self.url, self.gitea_patience)?;
+        let runner = wire.register(&self.name, token.expose(), declared(&self.raw)).await?;
+        let instance = self.raw.get("INSTANCE_ID").and_then(|(text, _)| text.parse::<InstanceId>().ok());
+        let instance = instance.unwrap_or_else(|| InstanceId::derive(self.url.as_str(), &runner.uuid));
+        let registration = Registration {
+            gitea: self.url.as_str().to_owned(),
+            uuid: runner.uuid,
+            token: Zeroizing::new(runner.token),
+            name: if runner.name.is_empty() { self.name.clone() } else { runner.name },
+            id: runner.id,
+            trust_domain: self.trust_domain.clone().unwrap_or_else(|| default_trust_domain(&instance)),
+        };
+        registration.write(place).map_err(|error| unusable(&file, &error))?;
+        Ok(registration)
+    }
 }
 
 /// Flags and the rest of the settings, as far as they can be judged now.
@@ -305,35 +327,6 @@ fn declared(raw: &Raw) -> Vec<String> {
         .filter_map(|item| item.split_once('='))
         .map(|(label, _)| label.trim().to_owned());
     neutral.into_iter().chain(["local".to_owned()]).chain(extra).collect()
-}
-
-/// Registers and writes the registration before anything else can use or lose it.
-#[expect(clippy::too_many_arguments, reason = "one call; each is a different thing")]
-async fn register(
-    wire: &Wire<'_>,
-    url: &GiteaUrl,
-    state: &Path,
-    token: &SecretFile,
-    name: String,
-    labels: Vec<String>,
-    trust_domain: Option<String>,
-    raw: &Raw,
-) -> Result<Registration, StartError> {
-    // Reserved before Gitea is asked: it tells UUID and token only once.
-    let place = files::Reserved::new(&Registration::file(state)).map_err(|error| unusable(state, &error))?;
-    let runner = wire.register(&name, token.expose(), labels).await?;
-    let instance = raw.get("INSTANCE_ID").and_then(|(text, _)| text.parse::<InstanceId>().ok());
-    let instance = instance.unwrap_or_else(|| InstanceId::derive(url.as_str(), &runner.uuid));
-    let registration = Registration {
-        gitea: url.as_str().to_owned(),
-        uuid: runner.uuid,
-        token: Zeroizing::new(runner.token),
-        name: if runner.name.is_empty() { name } else { runner.name },
-        id: runner.id,
-        trust_domain: trust_domain.unwrap_or_else(|| default_trust_domain(&instance)),
-    };
-    registration.write(place).map_err(|error| unusable(&Registration::file(state), &error))?;
-    Ok(registration)
 }
 
 /// `<instance>.gdr.internal`: `internal` is reserved for private use, so no other trust domain has that name, and it

@@ -141,19 +141,17 @@ impl Bench {
     }
 
     async fn start(&self, args: &StandaloneArgs, here: &Surroundings) -> Result<Prepared, StartError> {
-        let checked = check(args, here).await?;
-        checked.make_folder()?;
-        prepare(checked).await
+        super::start(args, here).await.map(|(prepared, _lead)| prepared)
     }
 
-    /// Every file of the state folder with its content; none when the folder is not there.
+    /// Every file of the state folder but the lock, with its content; none when the folder is not there.
     fn state(&self) -> Option<BTreeMap<PathBuf, Vec<u8>>> {
         fn walk(folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
                     walk(&path, found);
-                } else {
+                } else if path.file_name().is_some_and(|name| name != "lock") {
                     found.insert(path.clone(), std::fs::read(&path).unwrap());
                 }
             }
@@ -460,6 +458,36 @@ end by Gitea's own time-outs
 exit 1";
     bench.judge(failed, before.as_ref(), &gitea.url, expect);
     assert_eq!(gitea.rows.load(Ordering::SeqCst), 1);
+}
+
+/// NEW-59: a second process on the same state folder, before and after the registration.
+#[tokio::test]
+async fn a_second_process() {
+    let (bench, gitea) = (Bench::new(), Gitea::start(Register::Good).await);
+    let args = bench.args(&gitea.url);
+    let expect = |since: &str| {
+        format!(
+            "state folder DIR/state is in use by process {}, started {since}; two controllers must not share one registration\n\
+             stop that one first, or name another folder with --state DIR; what it does: gitea-dynamic-runner status --state \
+             DIR/state\n\
+             exit 1",
+            std::process::id()
+        )
+    };
+    let since = || {
+        let lock = std::fs::read_to_string(bench.path("state/lock")).unwrap();
+        serde_json::from_str::<serde_json::Value>(&lock).unwrap()["since"].as_str().unwrap().to_owned()
+    };
+    let early = lead(&bench.path("state")).await.unwrap_or_else(|e| panic!("{e}"));
+    let failed = bench.start(&args, &bench.here()).await;
+    bench.judge(failed, None, &gitea.url, &expect(&since()));
+    assert_eq!(gitea.rows.load(Ordering::SeqCst), 0);
+    drop(early);
+
+    let (_first, _lead) = super::start(&args, &bench.here()).await.unwrap_or_else(|e| panic!("{e}"));
+    let before = bench.state();
+    let failed = bench.start(&args, &bench.here()).await;
+    bench.judge(failed, before.as_ref(), &gitea.url, &expect(&since()));
 }
 
 /// The facade's port is taken: the text names the port and who holds it.

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use super::Prepared;
-use crate::config::IdentitySource;
 
 /// What it does, what to write into a workflow, where things are, how to stop.
 #[must_use]
@@ -19,9 +18,6 @@ pub fn greeting(prepared: &Prepared) -> String {
     let _ = writeln!(out, "  Jobs       {jobs}, each in a process of its own that is thrown away at its end");
     let _ = writeln!(out, "  Runner     {} (version {})", prepared.runner.path.display(), prepared.runner.version);
     let _ = writeln!(out, "  Identity   spiffe://{}/ci/<owner>/<repository>/<job>", config.identity.trust_domain());
-    if let IdentitySource::WorkloadApi(endpoint) = &config.identity.source {
-        let _ = writeln!(out, "             issued by {}", endpoint.as_str());
-    }
     let _ = writeln!(out, "  State      {state}\n");
     let _ = writeln!(out, "Write one of these into a workflow: {}\n", labels(prepared).join(", "));
     let _ = writeln!(out, "  jobs:\n    build:\n      runs-on: local\n");
@@ -30,15 +26,8 @@ pub fn greeting(prepared: &Prepared) -> String {
     out
 }
 
-/// The last words: how many jobs go on.
-#[must_use]
-pub fn goodbye(running: usize) -> String {
-    match running {
-        0 => "Stopped. No job was running.\n".to_owned(),
-        1 => "Stopped. One job goes on; the next start takes it up again.\n".to_owned(),
-        n => format!("Stopped. {n} jobs go on; the next start takes them up again.\n"),
-    }
-}
+/// The last words of an orderly end.
+pub const GOODBYE: &str = "Stopped. Jobs that were running go on, and the next start takes them up again.\n";
 
 /// The labels that a job can name.
 fn labels(prepared: &Prepared) -> Vec<&str> {

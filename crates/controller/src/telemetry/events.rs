@@ -327,12 +327,14 @@ mod tests {
         check(
             &lines[0],
             json!({"level": "INFO", "message": "assignment transition", "component": "worker", "event": "backend_retry",
-                "backend": "local", "assignment": "gitea-task-7", "task_id": 7, "epoch": 1, "retry_delay": 2_000_000_000,
+                "backend": "local", "assignment": "gitea-task-7", "task_id": 7, "epoch": 1,
+                "retry_delay": 2_000_000_000,
                 "cause": "no room"}),
         );
         check(
             &lines[1],
-            json!({"level": "INFO", "message": "executor transition", "component": "worker", "event": "executor_created",
+            json!({"level": "INFO", "message": "executor transition", "component": "worker",
+                "event": "executor_created",
                 "backend": "local", "assignment": "gitea-task-7", "task_id": 7, "epoch": 1,
                 "executor": "gitea-task-7-x-e1", "phase": "pending"}),
         );

@@ -1,0 +1,125 @@
+//! The program as an operator meets it: arguments, exit codes, what stands on stdout and stderr.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Runs the program with exactly these arguments and this environment, outside a terminal.
+fn run(args: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gitea-dynamic-runner"));
+    command.args(args).env_clear().envs(environment.iter().copied()).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Every line of stderr as JSON (CMP-11).
+#[track_caller]
+fn log(output: &Output) -> Vec<Value> {
+    text(&output.stderr).lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect()
+}
+
+#[track_caller]
+fn exits(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+}
+
+/// CMP-9: an unknown word and surplus arguments.
+#[test]
+fn usage() {
+    let output = run(&["frobnicate"], &[]);
+    exits(&output, 2);
+    assert!(text(&output.stderr).starts_with("unknown command \"frobnicate\"\n"));
+    exits(&run(&["controller", "extra"], &[]), 2);
+    let help = run(&["--help"], &[]);
+    exits(&help, 0);
+    assert!(help.stderr.is_empty() && text(&help.stdout).contains("runs-on: local"));
+    exits(&run(&["completions", "bash"], &[]), 0);
+}
+
+/// CFG-2, CMP-11: no word is the controller; everything that is missing is told at once, one JSON line each, and the
+/// last line is `runner stopped`.
+#[test]
+fn missing_settings_come_together() {
+    let output = run(&[], &[("COMPONENTS", "scheduler,local-worker"), ("QUEUE", "embedded")]);
+    exits(&output, 2);
+    let log = log(&output);
+    let problems: Vec<_> = log.iter().filter(|l| l["message"] == "configuration error").map(|l| &l["error"]).collect();
+    for name in ["STATE_DIR", "GITEA_INSTANCE_URL", "TRUST_DOMAIN", "SPIFFE_ENDPOINT_SOCKET", "RUNNER_FACADE_URL"] {
+        assert!(problems.iter().any(|p| **p == format!("{name} is required")), "{name}: {problems:?}");
+    }
+    let last = log.last().unwrap();
+    assert_eq!((&last["message"], &last["level"]), (&"runner stopped".into(), &"ERROR".into()));
+    assert!(last["error"].as_str().unwrap().contains("wrong settings"));
+}
+
+/// CMP-3, CMP-4, CMP-5: the texts of a wrong selection.
+#[test]
+fn wrong_selections() {
+    for (selection, part) in [
+        ("scheduler,,pod-worker", "unknown controller component \"\""),
+        ("webhook", "unknown controller component \"webhook\""),
+        ("foo", "unknown controller component \"foo\""),
+        ("local-worker", "splitting is not safe"),
+        ("scheduler", "the scheduler needs at least one backend"),
+    ] {
+        let output = run(&["controller", "--components", selection], &[]);
+        exits(&output, 2);
+        let found = log(&output).iter().any(|line| line["error"].as_str().unwrap().contains(part));
+        assert!(found, "{selection}: {}", text(&output.stderr));
+    }
+}
+
+/// CFG-8, NEW-139: what is in effect, from where, and no secret.
+#[test]
+fn effective_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let (token, file) = (dir.path().join("token"), dir.path().join("gdr.toml"));
+    std::fs::write(&token, "hunter2hunter2").unwrap();
+    std::fs::write(&file, "claim_limit = \"3m\"\n").unwrap();
+    let environment =
+        [("GITEA_RUNNER_TOKEN_FILE", token.to_str().unwrap()), ("NATS_URL", "tls://me:hunter2@nats:4222")];
+    let args = ["config", "effective", "--json", "--config", file.to_str().unwrap(), "--set", "LOOK_AHEAD=3"];
+    let output = run(&args, &environment);
+    exits(&output, 2);
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |name: &str| shown["settings"].as_array().unwrap().iter().find(|s| s["name"] == name).unwrap().clone();
+    assert_eq!(of("LOOK_AHEAD")["source"], "flag");
+    assert_eq!(of("CLAIM_LIMIT")["value"], "3m");
+    assert!(of("CLAIM_LIMIT")["source"].as_str().unwrap().starts_with("file "));
+    assert_eq!(of("NATS_URL")["value"], "tls://***@nats:4222");
+    assert_eq!(of("TERMINAL_GRACE")["source"], "default");
+    assert_eq!(of("RUN_LIMIT")["value"], Value::Null);
+    let all = text(&output.stdout) + &text(&output.stderr);
+    assert!(!all.contains("hunter2"), "{all}");
+}
+
+/// A start that fails in one-host mode: one JSON line with the remedy, and no state folder.
+#[test]
+fn standalone_without_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let args = ["standalone", "--gitea", "https://git.example.org", "--state", state.to_str().unwrap()];
+    let output = run(&args, &[]);
+    exits(&output, 2);
+    let log = log(&output);
+    assert_eq!(log.len(), 1, "{log:?}");
+    assert_eq!(log[0]["message"], "runner stopped");
+    assert!(log[0]["remedy"].as_str().unwrap().ends_with("add --registration-token-file FILE"));
+    assert!(!Path::new(&state).exists());
+}
+
+/// The questions that need a running part say so when it is away.
+#[test]
+fn nobody_to_ask() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(&["status", "--state", dir.path().to_str().unwrap()], &[]);
+    exits(&output, 1);
+    assert!(text(&output.stderr).contains("no controller has run on"));
+    let output = run(&["svid"], &[]);
+    exits(&output, 2);
+    assert!(text(&output.stderr).contains("SPIFFE_ENDPOINT_SOCKET is not set; inside a job it is set"));
+}
