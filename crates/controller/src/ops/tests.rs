@@ -66,7 +66,9 @@ async fn the_ways_to_ask() {
     assert!(status.ready && status.leader == Leader::Leading);
 
     ops.liveness.watch("reap", Duration::ZERO);
-    std::thread::sleep(Duration::from_millis(2));
+    while ops.liveness.stuck().is_empty() {
+        tokio::task::yield_now().await;
+    }
     assert_eq!(get(format!("{at}/livez")).await.0, 500);
 
     shutdown.cancel();
