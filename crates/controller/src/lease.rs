@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 /// A way to become the only one.
 pub trait Leadership: Send + Sync + 'static {
-    /// Waits until this process leads; a file lock does not wait, since its holder is not expected to go.
+    /// Waits until this process leads; a file lock waits only a moment, since its holder is not expected to go.
     ///
     /// # Errors
     /// [`LeaseError`], whose text says what to do.
@@ -104,9 +105,34 @@ impl FileLock {
 
 impl Leadership for FileLock {
     fn acquire(&self) -> BoxFuture<'_, Result<Held, LeaseError>> {
-        // A lock that is held stays held until its file is closed, so there is no way to lose it.
-        let acquired = self.lock().map(|file| Held::new(futures::future::pending().boxed(), file));
-        futures::future::ready(acquired).boxed()
+        async move {
+            let deadline = tokio::time::Instant::now() + MOMENT;
+            loop {
+                match self.lock() {
+                    // A lock that is held stays held until we let go, so there is no way to lose it.
+                    Ok(file) => return Ok(Held::new(futures::future::pending().boxed(), Locked(file))),
+                    Err(LeaseError::Taken { .. }) if tokio::time::Instant::now() < deadline => {
+                        tokio::time::sleep(LOOK_AGAIN).await;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// A child that is just being started may hold a copy of the file for an instant after its parent was killed.
+const MOMENT: Duration = Duration::from_millis(500);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The lock. Let go by name and not by closing the file, of which a child that is just being started holds a copy.
+struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
