@@ -168,7 +168,7 @@ fn launch_of(record: ExecutorRecord) -> Launch {
 }
 
 fn capability(record: &ExecutorRecord) -> Capability {
-    let key = Key::new(&[7; 32]).unwrap();
+    let key = Key::new("k".repeat(32).as_bytes()).unwrap();
     KeyRing::new(key, None).issue(&record.instance, record.id, record.epoch, record.deadline)
 }
 
