@@ -29,9 +29,9 @@ async fn declare_unauthenticated() {
     assert_eq!(Run::start(&facade, limits()).code().await, 12);
 }
 
-/// NEW-160: a runner that has its job is never ended for a 401 on FetchTask, asked by a step for example.
+/// NEW-160: a 401 that the next fetch makes good, with the task, ends nobody, however long the job runs.
 #[tokio::test]
-async fn job_survives() {
+async fn task_after_all() {
     let facade = Facade::start(steps(&["sleep 4; echo survived"]), |seen| {
         let fetches = seen.iter().filter(|seen| matches!(seen, Seen::Fetch)).count();
         match seen.last() {
