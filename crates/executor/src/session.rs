@@ -37,6 +37,8 @@ pub(crate) struct End {
     pub(crate) exit: Exit,
     /// More about it; may be empty.
     pub(crate) detail: String,
+    /// The runner's exit code; none when it never started or a signal ended it.
+    pub(crate) runner_exit: Option<i32>,
     /// An interruption happened while the runner lived.
     pub(crate) interrupted: bool,
 }
@@ -44,7 +46,7 @@ pub(crate) struct End {
 impl End {
     /// The runner was never started, or nothing is known of it.
     pub(crate) fn early(exit: Exit, detail: impl Into<String>) -> Self {
-        Self { exit, detail: detail.into(), interrupted: false }
+        Self { exit, detail: detail.into(), runner_exit: None, interrupted: false }
     }
 }
 
@@ -179,16 +181,13 @@ fn judged(outbox: &Outbox, ended: Ended, nothing_to_do: bool, declare_failed: bo
         let delivered = if lost { Delivered::NotAll } else { Delivered::All };
         Exit::Runner(RunnerEnd { code: ended.code, signal: ended.signal, delivered })
     };
-    End { exit, detail: String::new(), interrupted }
+    End { exit, detail: String::new(), runner_exit: ended.code, interrupted }
 }
 
 /// The last word; tried for a short while only, since nothing depends on it.
 async fn goodbye(facade: &Facade, end: &End, patience: Duration) {
-    let (runner_exit, delivered) = match &end.exit {
-        Exit::Runner(RunnerEnd { code, delivered, .. }) => (*code, *delivered == Delivered::All),
-        _ => (None, true),
-    };
-    let report = Report::Goodbye { runner_exit, interrupted: end.interrupted, delivered };
+    let delivered = !matches!(end.exit, Exit::Runner(RunnerEnd { delivered: Delivered::NotAll, .. }));
+    let report = Report::Goodbye { runner_exit: end.runner_exit, interrupted: end.interrupted, delivered };
     let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
     let until = Instant::now() + patience;
     while let Some(left) = until.checked_duration_since(Instant::now()) {

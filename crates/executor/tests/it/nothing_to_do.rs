@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use domain::executor_api::Report;
+
 use crate::double::{Act, Facade, Seen, UNAUTHENTICATED, UNAVAILABLE};
 use crate::world::{Run, limits, steps};
 
@@ -27,6 +29,7 @@ async fn declare_unauthenticated() {
     })
     .await;
     assert_eq!(Run::start(&facade, limits()).code().await, 12);
+    assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: Some(1), interrupted: false, delivered: true });
 }
 
 /// NEW-160: a 401 that the next fetch makes good, with the task, ends nobody, however long the job runs.
