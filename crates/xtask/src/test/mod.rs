@@ -89,10 +89,16 @@ async fn lint(root: &Path, rows: &mut Vec<Row>) {
         let deny = ["--offline", "--workspace", "check", "--hide-inclusion-graph", "bans", "licenses", "sources"];
         rows.push(command("licences, bans, sources", root, Part::CargoDeny.program(&cache), &deny).await);
     }
-    let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let clippy = ["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"];
     rows.push(command("clippy", root, cargo(), &clippy).await);
     rows.push(
-        command("documentation", root, cargo(), &["doc", "--workspace", "--no-deps", "--document-private-items"]).await,
+        command(
+            "documentation",
+            root,
+            cargo(),
+            &["doc", "--workspace", "--no-deps", "--document-private-items", "--keep-going"],
+        )
+        .await,
     );
 }
 

@@ -67,7 +67,9 @@ pub(super) fn inline(stage: &str, judge: impl FnOnce() -> anyhow::Result<Outcome
 /// A stage that a program judges by its exit code.
 pub(super) async fn command(stage: &str, root: &Path, program: impl Into<OsString>, words: &[&str]) -> Row {
     let mut command = Command::new(program.into());
-    command.args(words).current_dir(root).env("RUSTDOCFLAGS", "-D warnings");
+    // Documentation is read here, with its private items: links to them lead somewhere.
+    let documentation = "-D warnings -A rustdoc::private-intra-doc-links";
+    command.args(words).current_dir(root).env("RUSTDOCFLAGS", documentation);
     let mut step = Step::begin(stage);
     let outcome = match run(command, LIMIT, &mut step).await {
         Ok(finished) if finished.status.success() => Outcome::Passed,
