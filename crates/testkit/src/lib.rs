@@ -1,2 +1,7 @@
-//! Placeholder.
+//! Test harness: the far sides of the system, as doubles on the wire or as real programs. Development only.
+//!
+//! A double keeps the far side's rules and remembers what it was told, so a test asserts on outcomes and not on calls.
+
+pub mod gitea;
 pub mod real;
+pub mod runner_client;
