@@ -5,3 +5,4 @@
 pub mod gitea;
 pub mod real;
 pub mod runner_client;
+pub mod traces;
