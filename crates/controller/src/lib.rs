@@ -3,6 +3,9 @@
 pub mod app;
 pub mod args;
 pub mod backend;
+pub mod board;
+pub mod clock;
+pub mod command;
 pub mod config;
 pub mod facade;
 pub mod fetch;
