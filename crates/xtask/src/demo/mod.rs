@@ -56,7 +56,7 @@ async fn show(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
         Some(program) => program,
         None => build(root).await?,
     };
-    let dir = workplace(&root.join("target/demo"))?;
+    let dir = workplace(&std::env::temp_dir())?;
 
     let step = Step::begin("start Gitea");
     let gitea = GiteaServer::start(&dir.path().join("gitea"), &[]).await?;
