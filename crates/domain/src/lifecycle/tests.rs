@@ -5,6 +5,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::*;
+use crate::id::Epoch;
+use crate::reason::Refusal;
 use crate::workflow::{ContinueOnError, Step};
 
 const STEPS: usize = 3;

@@ -66,7 +66,7 @@ impl RunnerService for Handlers {
             let runner = server.declare(runner, &request)?;
             Ok(DeclareResponse { runner: Some(runner).into(), ..Default::default() })
         })?;
-        Ok(match self.0.look(|world| world.server.settings.capabilities_header.clone()) {
+        Ok(match self.0.look(|world| world.server.settings.capabilities_header) {
             Some(capabilities) => response.with_header(CAPABILITIES_HEADER, capabilities),
             None => response,
         })

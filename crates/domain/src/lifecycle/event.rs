@@ -1,0 +1,199 @@
+//! The words between the rooms and the machine: what happened, and what must be done now.
+
+use jiff::Timestamp;
+
+use super::{Outcome, Row, StepRecords};
+use crate::id::Epoch;
+use crate::reason::Reason;
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The queue holds the task durably.
+    Persisted,
+    /// The queue did not take it (yet).
+    PublishFailed {
+        /// Without secrets.
+        cause: String,
+    },
+    /// A slot is there and Gitea still wants the task: the backend is asked now.
+    LaunchBegun {
+        /// The incarnation that is made.
+        epoch: Epoch,
+    },
+    /// The backend refused or failed.
+    LaunchFailed {
+        /// A reason of the closed list when repeating is useless.
+        permanent: Option<Reason>,
+        /// Without secrets.
+        cause: String,
+        /// What to do about it.
+        remedy: String,
+        /// When to try again.
+        retry_at: Timestamp,
+    },
+    /// The object exists, the executor does not run yet.
+    ExecutorPending,
+    /// The executor runs, and the task lies on the board.
+    ExecutorReady,
+    /// The executor has its SVID and found the facade.
+    Hello {
+        /// Whose.
+        epoch: Epoch,
+    },
+    /// The executor's keep-alive.
+    KeepAlive {
+        /// Whose.
+        epoch: Epoch,
+    },
+    /// FetchTask at the facade.
+    TaskAsked {
+        /// Whose.
+        epoch: Epoch,
+    },
+    /// The claim stands on the executor's object; the answer may carry the task.
+    ClaimWritten {
+        /// Whose.
+        epoch: Epoch,
+        /// The rows Gitea holds at this moment: K of NEW-28.
+        log_shift: u64,
+    },
+    /// UpdateLog of the runner, with the runner's own index.
+    RunnerLog {
+        /// Whose.
+        epoch: Epoch,
+        /// The runner's index of the first row.
+        index: u64,
+        /// How many rows.
+        count: u64,
+        /// The last row, present when `no_more` came with rows.
+        last: Option<Row>,
+        /// The runner sends no further row.
+        no_more: bool,
+    },
+    /// Gitea's answer to rows of anybody.
+    LogStored {
+        /// Rows Gitea holds.
+        ack: u64,
+    },
+    /// Gitea closed the log.
+    LogSealed,
+    /// UpdateTask of the runner, with the runner's own log indexes.
+    RunnerState {
+        /// Whose.
+        epoch: Epoch,
+        /// None: not ended yet.
+        outcome: Option<Outcome>,
+        /// Every step as the runner sees it.
+        steps: StepRecords,
+    },
+    /// The executor announced that a signal cuts the job off.
+    Interrupted {
+        /// Whose.
+        epoch: Epoch,
+    },
+    /// The runner has ended.
+    Goodbye {
+        /// Whose.
+        epoch: Epoch,
+        /// How the runner ended, in words.
+        how: String,
+        /// A signal cut the job off.
+        interrupted: bool,
+        /// False: its final report could not be delivered.
+        delivered: bool,
+    },
+    /// Gitea's answer to an UpdateTask of anybody.
+    Answered {
+        /// None: the task goes on.
+        outcome: Option<Outcome>,
+    },
+    /// Gitea knows no such task of ours any more.
+    TaskUnknown,
+    /// The list shows the executor of this epoch running or about to.
+    ExecutorSeen {
+        /// Whose object.
+        epoch: Epoch,
+    },
+    /// The list shows that its process has ended.
+    ExecutorEnded {
+        /// Whose object.
+        epoch: Epoch,
+        /// The word for it.
+        reason: Reason,
+        /// How, with numbers.
+        how: String,
+    },
+    /// A complete list does not show it.
+    ExecutorAbsent,
+    /// The terminal mark holds, or there is nothing to mark.
+    Marked,
+    /// The payload of a task whose executor was found again lies on the board.
+    PayloadFound,
+    /// The queue holds no message for a task whose executor was found again.
+    MessageMissing,
+    /// The message left the queue, or was given back.
+    Settled,
+    /// An operator ends the task.
+    OperatorEnds {
+        /// Their words.
+        why: String,
+    },
+    /// Time passed.
+    Tick,
+}
+
+/// What whoever brought the event must do now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Answer `unauthenticated`: there is nothing to do here.
+    SendHome,
+    /// Answer `unavailable`: ask again.
+    AskAgain,
+    /// Ask Gitea once more, write the waiting room's rows and the claim, then bring [`Event::ClaimWritten`].
+    WriteClaim,
+    /// Answer with the task.
+    HandOut,
+    /// Forward the rows from this index of Gitea's on.
+    ForwardRows {
+        /// Gitea's index of the first row.
+        index: u64,
+        /// Keep the last row and `no_more` back until the result is judged.
+        hold_last: bool,
+        /// Close the log with it.
+        no_more: bool,
+    },
+    /// Answer the runner that this many of its rows are stored; forward nothing.
+    AckRows {
+        /// The runner's index.
+        ack: u64,
+    },
+    /// Forward the runner's state, its log indexes shifted.
+    ForwardState {
+        /// Close the log first, with these rows from this index on; none: the state is not final, or the log is closed.
+        seal: Option<Seal>,
+    },
+    /// Answer UpdateTask with this result; forward nothing.
+    AnswerResult(Outcome),
+    /// Write the interruption on the object before the announcement is answered.
+    WriteInterrupted,
+    /// Keep this text of the last steps on the object.
+    RecordSteps(String),
+    /// Answer the executor's report: go on.
+    GoOn,
+    /// Answer the executor's report: end the runner.
+    Stop,
+    /// Send Gitea an UpdateTask with the last steps seen.
+    Heartbeat,
+    /// [`Life::wants`] has something new for the rooms.
+    Wake,
+}
+
+/// The closing rows of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seal {
+    /// Gitea's index of the first of `rows`.
+    pub index: u64,
+    /// At least one: Gitea 1.26 ignores `no_more` without a new row.
+    pub rows: Vec<Row>,
+}

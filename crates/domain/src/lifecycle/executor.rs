@@ -1,0 +1,117 @@
+//! What an executor says about itself, and what a list of executors shows.
+
+use jiff::Timestamp;
+
+use super::{Action, Ending, Executor, Life, Limits, Phase};
+use crate::id::Epoch;
+use crate::reason::Reason;
+
+impl Life {
+    pub(super) fn on_hello(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
+        if !self.is_current(epoch) || self.is_over() {
+            return vec![Action::Stop];
+        }
+        self.last_call = now;
+        self.said_hello = true;
+        if matches!(self.phase, Phase::Creating | Phase::Bound | Phase::Offered) {
+            // The claim's clock starts with the SVID.
+            self.enter(Phase::Offered, now);
+        }
+        vec![Action::GoOn]
+    }
+
+    pub(super) fn on_keep_alive(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
+        self.last_call = now;
+        let ended_by_us = matches!(self.phase, Phase::Ending(_) | Phase::Draining(_) | Phase::Gone);
+        if !self.is_current(epoch) || ended_by_us { vec![Action::Stop] } else { vec![Action::GoOn] }
+    }
+
+    pub(super) fn on_interrupted(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
+        if !self.is_current(epoch) {
+            return vec![Action::Stop];
+        }
+        self.last_call = now;
+        if matches!(self.phase, Phase::Claimed | Phase::Running) {
+            self.interrupted.get_or_insert(now);
+            return vec![Action::WriteInterrupted, Action::GoOn];
+        }
+        vec![Action::GoOn]
+    }
+
+    pub(super) fn on_goodbye(
+        &mut self,
+        epoch: Epoch,
+        how: String,
+        interrupted: bool,
+        delivered: bool,
+        now: Timestamp,
+        limits: &Limits,
+    ) -> Vec<Action> {
+        if !self.is_current(epoch) {
+            return vec![Action::GoOn];
+        }
+        self.last_call = now;
+        self.said_goodbye = true;
+        let mut actions = match self.phase {
+            Phase::Creating | Phase::Bound | Phase::Offered => self.died(Reason::ExecutorExited, how, now, limits),
+            Phase::Claimed | Phase::Running if interrupted || self.interrupted.is_some() => {
+                self.end(Ending::interrupted("a signal cut the job off"), now)
+            }
+            Phase::Claimed | Phase::Running if !delivered => self.end(Ending::new(Reason::ResultLost, how), now),
+            Phase::Claimed | Phase::Running => self.end(Ending::new(Reason::ExecutorExited, how), now),
+            _ => vec![Action::Wake],
+        };
+        actions.push(Action::GoOn);
+        actions
+    }
+
+    pub(super) fn on_executor_seen(&mut self, epoch: Epoch) -> Vec<Action> {
+        if epoch == self.epoch && self.executor == Executor::Absent {
+            self.executor = Executor::Present;
+        }
+        vec![]
+    }
+
+    pub(super) fn on_executor_ended(
+        &mut self,
+        epoch: Epoch,
+        reason: Reason,
+        how: String,
+        now: Timestamp,
+        limits: &Limits,
+    ) -> Vec<Action> {
+        if epoch != self.epoch {
+            return vec![];
+        }
+        self.executor = Executor::Ended;
+        match self.phase {
+            Phase::Creating | Phase::Bound | Phase::Offered => self.died(reason, how, now, limits),
+            Phase::Claimed | Phase::Running if self.interrupted.is_some() => {
+                self.end(Ending::interrupted("a signal cut the job off"), now)
+            }
+            Phase::Claimed | Phase::Running => self.end(Ending::new(reason, how), now),
+            _ => vec![Action::Wake],
+        }
+    }
+
+    pub(super) fn on_executor_absent(&mut self, now: Timestamp, limits: &Limits) -> Vec<Action> {
+        let how = "its executor disappeared from the backend".to_owned();
+        match self.phase {
+            // A list that was begun before the create proves nothing.
+            Phase::Creating => vec![],
+            Phase::Bound | Phase::Offered => {
+                self.executor = Executor::Absent;
+                self.died(Reason::ExecutorDeleted, how, now, limits)
+            }
+            Phase::Claimed | Phase::Running => {
+                self.executor = Executor::Absent;
+                self.end(Ending::new(Reason::ExecutorDeleted, how), now)
+            }
+            _ => {
+                let gone = self.executor != Executor::Absent;
+                (self.executor, self.discard) = (Executor::Absent, false);
+                if gone { vec![Action::Wake] } else { vec![] }
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! From the fetch to a running executor: the queue, the launch, and executors that die before they claim.
+
+use jiff::Timestamp;
+
+use super::{Action, Ending, Executor, Life, Limits, Phase};
+use crate::id::Epoch;
+use crate::reason::Reason;
+
+impl Life {
+    pub(super) fn on_persisted(&mut self, now: Timestamp) -> Vec<Action> {
+        if self.phase == Phase::Fetched {
+            self.enter(Phase::Waiting, now);
+        }
+        vec![Action::Wake]
+    }
+
+    pub(super) fn on_launch_begun(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
+        if self.phase == Phase::Waiting {
+            self.epoch = epoch;
+            self.executor = Executor::Present;
+            self.leased = true;
+            (self.said_hello, self.said_goodbye, self.discard) = (false, false, false);
+            self.last_call = now;
+            self.enter(Phase::Creating, now);
+        }
+        vec![]
+    }
+
+    pub(super) fn on_launch_failed(
+        &mut self,
+        permanent: Option<Reason>,
+        cause: String,
+        remedy: String,
+        retry_at: Timestamp,
+        now: Timestamp,
+    ) -> Vec<Action> {
+        if !matches!(self.phase, Phase::Creating | Phase::Bound) {
+            return vec![Action::Wake];
+        }
+        // The outcome may be unclear: whatever exists is removed before the next epoch is made.
+        self.discard = true;
+        if let Some(reason) = permanent {
+            return self.end(Ending { remedy, ..Ending::new(reason, cause) }, now);
+        }
+        self.waiting_for = cause;
+        self.not_before = retry_at;
+        self.enter(Phase::Waiting, now);
+        vec![Action::Wake]
+    }
+
+    pub(super) fn on_object(&mut self, reached: Phase, now: Timestamp) -> Vec<Action> {
+        let onward = matches!((&self.phase, &reached), (Phase::Creating, _) | (Phase::Bound, Phase::Offered));
+        if onward {
+            self.enter(reached, now);
+        }
+        vec![]
+    }
+
+    pub(super) fn waits_for(&mut self, cause: String) -> Vec<Action> {
+        self.waiting_for = cause;
+        vec![]
+    }
+
+    pub(super) fn on_message_missing(&mut self, now: Timestamp) -> Vec<Action> {
+        self.settled = true;
+        match self.phase {
+            // It left the queue because the claim was confirmed.
+            Phase::Claimed => {
+                self.confirmed = true;
+                self.enter(Phase::Running, now);
+                vec![]
+            }
+            Phase::Creating | Phase::Bound | Phase::Offered => {
+                self.end(Ending::new(Reason::Internal, "the queue no longer holds this task".to_owned()), now)
+            }
+            _ => vec![],
+        }
+    }
+
+    /// An executor ended before it claimed: nothing ran, so another may be made (NEW-61, NEW-63).
+    pub(super) fn died(&mut self, reason: Reason, how: String, now: Timestamp, limits: &Limits) -> Vec<Action> {
+        self.deaths += 1;
+        self.discard = self.executor != Executor::Absent;
+        if self.deaths > limits.relaunches {
+            let cause = format!("{how}; {} executors ended before they took the task", self.deaths);
+            return self.end(Ending::new(reason, cause), now);
+        }
+        self.waiting_for = format!("a new executor: {how}");
+        self.not_before = now.saturating_add(Limits::relaunch_pause(self.deaths)).unwrap_or(now);
+        self.enter(Phase::Waiting, now);
+        vec![Action::Wake]
+    }
+
+    pub(super) fn waited_too_long(&mut self, now: Timestamp, limits: &Limits) -> Vec<Action> {
+        let waited = now.duration_since(self.fetched_at);
+        let left = self.deadline.duration_since(now);
+        if waited < limits.queue_wait && left >= limits.least_run_time {
+            return vec![];
+        }
+        let reason = if self.phase == Phase::Fetched { Reason::QueueUnavailable } else { Reason::QueueTimeout };
+        let cause = format!(
+            "waited {} s for {}; {} s were left until its deadline",
+            waited.as_secs(),
+            self.waiting_for,
+            left.as_secs()
+        );
+        self.end(Ending::new(reason, cause), now)
+    }
+}

@@ -1,0 +1,237 @@
+//! The state of one assignment: what it is made from, and what may be read off it.
+
+use jiff::Timestamp;
+
+use super::{Ending, Executor, LogBook, Outcome, Phase, StepRecords};
+use crate::id::Epoch;
+use crate::metadata::{Claim, ExecutorRecord};
+use crate::reason::Refusal;
+use crate::workflow;
+
+/// The state of one assignment.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Life {
+    pub(crate) phase: Phase,
+    /// When `phase` was entered.
+    pub(crate) since: Timestamp,
+    pub(crate) fetched_at: Timestamp,
+    /// The run deadline: no job runs beyond it.
+    pub(crate) deadline: Timestamp,
+    pub(crate) epoch: Epoch,
+    pub(crate) executor: Executor,
+    /// How many executors died before they claimed.
+    pub(crate) deaths: u32,
+    /// Earliest moment of the next launch.
+    pub(crate) not_before: Timestamp,
+    /// What the last wait or failure was about, for the end's cause.
+    pub(crate) waiting_for: String,
+    pub(crate) said_hello: bool,
+    /// The runner ended; its executor said so.
+    pub(crate) said_goodbye: bool,
+    pub(crate) interrupted: Option<Timestamp>,
+    /// The runner sent its first UpdateTask: our heartbeat is no longer needed to hear a cancel.
+    pub(crate) reporting: bool,
+    /// The message may leave the queue (PRC-9): a first update came, or Gitea accepted an end.
+    pub(crate) confirmed: bool,
+    pub(crate) settled: bool,
+    /// The launch room holds the message.
+    pub(crate) leased: bool,
+    pub(crate) marked: bool,
+    /// The object of the current epoch must go before anything new is launched.
+    pub(crate) discard: bool,
+    /// This state was rebuilt from the executor's object by a new process.
+    pub(crate) recovered: bool,
+    pub(crate) asked_for_log: bool,
+    /// Last call of the executor, its keep-alive included.
+    pub(crate) last_call: Timestamp,
+    /// Last UpdateTask that Gitea saw for this task.
+    pub(crate) last_sign: Timestamp,
+    pub(crate) log: LogBook,
+    pub(crate) steps: StepRecords,
+    pub(crate) definitions: Vec<workflow::Step>,
+}
+
+impl Life {
+    /// A task that was fetched just now.
+    #[must_use]
+    pub fn fetched(fetched_at: Timestamp, deadline: Timestamp, definitions: Vec<workflow::Step>) -> Self {
+        Self {
+            phase: Phase::Fetched,
+            since: fetched_at,
+            fetched_at,
+            deadline,
+            epoch: Epoch::FIRST,
+            executor: Executor::Absent,
+            deaths: 0,
+            not_before: fetched_at,
+            waiting_for: "a slot".to_owned(),
+            said_hello: false,
+            said_goodbye: false,
+            interrupted: None,
+            reporting: false,
+            confirmed: false,
+            settled: false,
+            leased: false,
+            marked: false,
+            discard: false,
+            recovered: false,
+            asked_for_log: false,
+            last_call: fetched_at,
+            last_sign: fetched_at,
+            log: LogBook::default(),
+            steps: StepRecords::default(),
+            definitions,
+        }
+    }
+
+    /// A task that can never run here: it was never queued, and only its end has to be told (NEW-14).
+    #[must_use]
+    pub fn refused(fetched_at: Timestamp, refusal: Refusal, steps: usize) -> Self {
+        let definitions = vec![workflow::Step { continue_on_error: workflow::ContinueOnError::Undecided }; steps];
+        let mut life = Self::fetched(fetched_at, fetched_at, definitions);
+        let Refusal { reason, cause, remedy } = refusal;
+        life.phase = Phase::Ending(Ending { reason, outcome: Outcome::Failure, cause, remedy });
+        life.settled = true;
+        life
+    }
+
+    /// A task found in the queue by a new process; `attempts` launches failed so far.
+    #[must_use]
+    pub fn found_waiting(mut self, now: Timestamp, attempts: u32) -> Self {
+        self.phase = Phase::Waiting;
+        self.since = now;
+        self.recovered = true;
+        // The count of dead executors is not stored: leave room for at least one more launch.
+        self.deaths = attempts.min(2);
+        self.last_sign = Timestamp::UNIX_EPOCH;
+        self
+    }
+
+    /// A task whose executor a new process found. What the object says is all that is known: enough to authorise and
+    /// to report, never to run it again (ENV-8).
+    #[must_use]
+    pub fn found_executor(record: &ExecutorRecord, now: Timestamp) -> Self {
+        let (definitions, steps) = record.steps.as_deref().and_then(StepRecords::parse).unwrap_or_default();
+        let mut life = Self::fetched(record.fetched_at, record.deadline, definitions);
+        life.steps = steps;
+        life.since = now;
+        life.epoch = record.epoch;
+        life.executor = Executor::Present;
+        life.recovered = true;
+        life.last_call = now;
+        life.last_sign = Timestamp::UNIX_EPOCH;
+        life.interrupted = record.interrupted_at;
+        life.phase = match &record.claim {
+            Some(Claim { log_shift, .. }) => {
+                life.log = LogBook::recovered(*log_shift);
+                life.reporting = life.steps.any_started();
+                life.said_hello = true;
+                Phase::Claimed
+            }
+            None => Phase::Offered,
+        };
+        if record.terminal {
+            // The outcome itself lives in Gitea; here it only means that nothing more is sent.
+            life.phase = Phase::Draining(Outcome::Cancelled);
+            life.confirmed = true;
+            life.marked = true;
+            life.log.close();
+        }
+        life
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The current incarnation.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// When Gitea handed it out.
+    #[must_use]
+    pub fn fetched_at(&self) -> Timestamp {
+        self.fetched_at
+    }
+
+    /// Since when it stands there.
+    #[must_use]
+    pub fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// What is known of its executor.
+    #[must_use]
+    pub fn executor(&self) -> Executor {
+        self.executor
+    }
+
+    /// What it waits for, in words.
+    #[must_use]
+    pub fn waiting_for(&self) -> &str {
+        &self.waiting_for
+    }
+
+    /// The earliest moment of its next launch.
+    #[must_use]
+    pub fn not_before(&self) -> Timestamp {
+        self.not_before
+    }
+
+    /// The last steps seen, with Gitea's log indexes.
+    #[must_use]
+    pub fn steps(&self) -> &StepRecords {
+        &self.steps
+    }
+
+    /// The text of steps and step definitions that belongs on the executor's object.
+    #[must_use]
+    pub fn steps_text(&self) -> String {
+        self.steps.to_text(&self.definitions)
+    }
+
+    /// The log as Gitea holds it.
+    #[must_use]
+    pub fn log(&self) -> &LogBook {
+        &self.log
+    }
+
+    /// What the runner is answered for its rows; see [`LogBook::runner_ack`].
+    pub fn runner_ack(&mut self) -> u64 {
+        self.log.runner_ack()
+    }
+
+    /// This incarnation may have, or get, something to do: it is let in by Declare.
+    #[must_use]
+    pub fn may_work(&self, epoch: Epoch) -> bool {
+        let open =
+            matches!(self.phase, Phase::Creating | Phase::Bound | Phase::Offered | Phase::Claimed | Phase::Running);
+        epoch == self.epoch && !self.discard && open
+    }
+
+    /// The payload may still have to be handed out; afterwards nobody keeps it (NEW-57).
+    #[must_use]
+    pub fn payload_needed(&self) -> bool {
+        !self.confirmed
+            && matches!(
+                self.phase,
+                Phase::Fetched | Phase::Waiting | Phase::Creating | Phase::Bound | Phase::Offered | Phase::Claimed
+            )
+    }
+
+    /// Held, not started: counts against the look-ahead (NEW-9).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self.phase, Phase::Fetched | Phase::Waiting)
+    }
+
+    /// Its executor exists or may exist: counts against the capacity (NEW-55, ADM-6).
+    #[must_use]
+    pub fn occupies_slot(&self) -> bool {
+        self.executor != Executor::Absent
+    }
+}

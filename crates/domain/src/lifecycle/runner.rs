@@ -1,0 +1,162 @@
+//! What the official runner asks and reports, and what of it Gitea may hear.
+
+use jiff::Timestamp;
+
+use super::{Action, Ending, Life, Outcome, Phase, Row, Seal, StepRecords};
+use crate::id::Epoch;
+use crate::workflow::ContinueOnError;
+
+impl Life {
+    pub(super) fn on_task_asked(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
+        if !self.is_current(epoch) {
+            return vec![Action::SendHome];
+        }
+        self.last_call = now;
+        match self.phase {
+            Phase::Creating | Phase::Bound | Phase::Offered => vec![Action::WriteClaim],
+            Phase::Claimed if !self.confirmed => vec![Action::HandOut],
+            Phase::Fetched | Phase::Waiting => vec![Action::AskAgain],
+            _ => vec![Action::SendHome],
+        }
+    }
+
+    pub(super) fn on_claim_written(&mut self, epoch: Epoch, log_shift: u64, now: Timestamp) -> Vec<Action> {
+        if !self.is_current(epoch) {
+            return vec![Action::SendHome];
+        }
+        match self.phase {
+            Phase::Creating | Phase::Bound | Phase::Offered => {
+                self.log.freeze(log_shift);
+                self.enter(Phase::Claimed, now);
+                vec![Action::HandOut]
+            }
+            Phase::Claimed if !self.confirmed => vec![Action::HandOut],
+            _ => vec![Action::SendHome],
+        }
+    }
+
+    pub(super) fn on_runner_log(
+        &mut self,
+        epoch: Epoch,
+        index: u64,
+        count: u64,
+        last: Option<Row>,
+        no_more: bool,
+        now: Timestamp,
+    ) -> Vec<Action> {
+        let acknowledge = Action::AckRows { ack: index.saturating_add(count) };
+        if !self.is_current(epoch) {
+            return vec![acknowledge];
+        }
+        let first = self.log.shifted(index);
+        match self.phase {
+            Phase::Claimed | Phase::Running => {
+                self.confirm(now);
+                let hold_last = no_more && count > 0;
+                if hold_last {
+                    self.log.hold(first + count - 1, last);
+                } else if no_more {
+                    self.log.end_of_runner();
+                    return vec![acknowledge, Action::Wake];
+                }
+                vec![Action::ForwardRows { index: first, hold_last, no_more: false }, Action::Wake]
+            }
+            // Gitea's own end: its runner's last rows still belong to the log (NEW-163, NEW-166).
+            Phase::Final(_) | Phase::Draining(_) if !self.log.is_closed() && count > 0 => {
+                self.last_call = now;
+                vec![Action::ForwardRows { index: first, hold_last: false, no_more }]
+            }
+            Phase::Creating | Phase::Bound | Phase::Offered => vec![Action::AskAgain],
+            _ => vec![acknowledge],
+        }
+    }
+
+    pub(super) fn on_runner_state(
+        &mut self,
+        epoch: Epoch,
+        outcome: Option<Outcome>,
+        steps: StepRecords,
+        now: Timestamp,
+    ) -> Vec<Action> {
+        if !self.is_current(epoch) {
+            return vec![Action::AnswerResult(Outcome::Cancelled)];
+        }
+        match self.phase {
+            Phase::Claimed | Phase::Running => {
+                self.confirm(now);
+                self.reporting = true;
+                let steps = steps.shifted(self.log.shift());
+                match outcome {
+                    None => self.note_progress(steps),
+                    Some(outcome) => self.judge(outcome, steps, now),
+                }
+            }
+            // The runner repeats its accepted end (NEW-100); everything else hears that it is over (NEW-159).
+            Phase::Final(accepted) | Phase::Draining(accepted) if outcome == Some(accepted) => {
+                vec![Action::AnswerResult(accepted)]
+            }
+            Phase::Creating | Phase::Bound | Phase::Offered => vec![Action::AskAgain],
+            _ => vec![Action::AnswerResult(Outcome::Cancelled)],
+        }
+    }
+
+    fn confirm(&mut self, now: Timestamp) {
+        self.last_call = now;
+        self.confirmed = true;
+        if self.phase == Phase::Claimed {
+            self.enter(Phase::Running, now);
+        }
+    }
+
+    /// The record comes before the forward: what the object says may lead Gitea, never trail it, so that a heartbeat
+    /// after a crash sets no finished step back to running.
+    fn note_progress(&mut self, steps: StepRecords) -> Vec<Action> {
+        let changed = self.steps.differs_in_state(&steps);
+        self.steps = steps;
+        let record = changed.then(|| Action::RecordSteps(self.steps.to_text(&self.definitions)));
+        record.into_iter().chain([Action::ForwardState { seal: None }, Action::Wake]).collect()
+    }
+
+    fn judge(&mut self, outcome: Outcome, steps: StepRecords, now: Timestamp) -> Vec<Action> {
+        if self.recovered && !self.log.runner_is_done() && !self.log.is_closed() && !self.asked_for_log {
+            // The row that was kept back went down with the former process; the executor still has it.
+            self.asked_for_log = true;
+            return vec![Action::AskAgain];
+        }
+        self.steps = steps;
+        if outcome == Outcome::Success {
+            let disbelieved = self.interrupted.map(|_| "a signal cut the job off").or_else(|| self.contradiction());
+            if let Some(why) = disbelieved {
+                let mut actions = self.end(Ending::interrupted(why), now);
+                actions.insert(0, Action::AnswerResult(Outcome::Cancelled));
+                return actions;
+            }
+        }
+        vec![Action::ForwardState { seal: self.seal(now) }]
+    }
+
+    /// NEW-168: a runner that a signal reached past its executor says SUCCESS over steps that say otherwise.
+    fn contradiction(&self) -> Option<&'static str> {
+        let strict = |at: usize| self.definitions.get(at).is_some_and(|d| d.continue_on_error == ContinueOnError::No);
+        self.steps.as_slice().iter().enumerate().find_map(|(at, step)| match step.outcome {
+            Some(Outcome::Cancelled) => Some("the runner reported success although a step was cancelled"),
+            Some(Outcome::Failure) if strict(at) => Some("the runner reported success although a step failed"),
+            _ => None,
+        })
+    }
+
+    /// The closing rows that go before a believed end; none when Gitea already closed the log.
+    fn seal(&self, now: Timestamp) -> Option<Seal> {
+        if self.log.is_closed() {
+            return None;
+        }
+        let mut rows: Vec<Row> = self.log.held_row().cloned().into_iter().collect();
+        if self.interrupted.is_some() {
+            rows.push(Row { time: now, content: "##[error]interrupted: a signal cut the job off".to_owned() });
+        }
+        if rows.is_empty() {
+            rows.push(Row { time: now, content: String::new() });
+        }
+        Some(Seal { index: self.log.rows_stored(), rows })
+    }
+}

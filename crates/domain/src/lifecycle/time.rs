@@ -1,0 +1,72 @@
+//! What passes with time: deadlines of every state, and the pulse.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Action, Ending, Life, Limits, Phase};
+use crate::reason::Reason;
+
+impl Life {
+    pub(super) fn on_tick(&mut self, now: Timestamp, limits: &Limits) -> Vec<Action> {
+        let ended = self.overdue(now, limits);
+        if !ended.is_empty() {
+            return ended;
+        }
+        if self.pulse_is_due(now, limits) {
+            self.last_sign = now;
+            return vec![Action::Heartbeat];
+        }
+        vec![]
+    }
+
+    fn overdue(&mut self, now: Timestamp, limits: &Limits) -> Vec<Action> {
+        let here = now.duration_since(self.since);
+        let silent = now.duration_since(self.last_call);
+        let seconds = |d: SignedDuration| d.as_secs();
+        match self.phase {
+            Phase::Fetched | Phase::Waiting => self.waited_too_long(now, limits),
+            Phase::Creating | Phase::Bound if here >= limits.pending => {
+                let how = format!("no executor ran within {} s", seconds(limits.pending));
+                self.died(Reason::BackendUnavailable, how, now, limits)
+            }
+            Phase::Offered if !self.said_hello && here >= limits.identity => {
+                let how = format!("its executor had no identity within {} s", seconds(limits.identity));
+                self.died(Reason::IdentityTimeout, how, now, limits)
+            }
+            Phase::Offered if self.said_hello && here >= limits.claim => {
+                let how = format!("its executor did not ask for the task within {} s", seconds(limits.claim));
+                self.died(Reason::ClaimTimeout, how, now, limits)
+            }
+            Phase::Claimed | Phase::Running if now >= self.deadline => {
+                let ran = seconds(now.duration_since(self.fetched_at));
+                self.end(
+                    Ending::new(Reason::Deadline, format!("the job reached its deadline {ran} s after its fetch")),
+                    now,
+                )
+            }
+            Phase::Claimed | Phase::Running
+                if self.interrupted.is_some_and(|at| now.duration_since(at) >= limits.interrupted) =>
+            {
+                self.end(Ending::interrupted("a signal cut the job off and its runner did not end"), now)
+            }
+            Phase::Claimed if silent >= limits.first_update => self.end(
+                Ending::new(Reason::ExecutorLost, format!("silent for {} s after it took the task", seconds(silent))),
+                now,
+            ),
+            Phase::Running if silent >= limits.silence => self.end(
+                Ending::new(Reason::ExecutorLost, format!("its executor was silent for {} s", seconds(silent))),
+                now,
+            ),
+            _ => vec![],
+        }
+    }
+
+    fn pulse_is_due(&self, now: Timestamp, limits: &Limits) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        // What a former process saw of the steps may be old: the runner speaks first.
+        let careful = self.reporting || (self.recovered && self.phase == Phase::Claimed);
+        let pause = if careful { limits.heartbeat_silent } else { limits.heartbeat };
+        now.duration_since(self.last_sign) >= pause
+    }
+}
