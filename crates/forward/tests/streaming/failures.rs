@@ -208,3 +208,38 @@ async fn exchanges_leave_nothing_behind() {
     }
     until("every watcher has ended", || tasks() <= before).await;
 }
+
+/// An upstream client that reads a request's body and fails as it fails.
+#[derive(Clone)]
+struct Reader;
+
+impl<B> tower_service::Service<Request<B>> for Reader
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<forward::BoxError> + Send,
+{
+    type Response = Response<AnyBody>;
+    type Error = forward::BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        Box::pin(async move {
+            request.into_body().collect().await.map_err(Into::into)?;
+            Ok(Response::new(full("")))
+        })
+    }
+}
+
+/// That a client broke off is not blamed on the upstream.
+#[tokio::test]
+async fn a_broken_off_request_is_the_clients_doing() {
+    let frames = [Ok(Frame::data(Bytes::from_static(b"begin"))), Err("gone")];
+    let body = http_body_util::StreamBody::new(futures::stream::iter(frames));
+    let verdict = Forwarder::new(Reader).forward(Request::put("/").body(body).unwrap(), |_| {}).await;
+    assert_eq!(verdict.err().unwrap().status(), StatusCode::BAD_REQUEST);
+}
