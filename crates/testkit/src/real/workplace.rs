@@ -40,7 +40,9 @@ mod tests {
     #[test]
     fn a_closed_place_is_left_for_an_open_one() {
         let outer = tempfile::tempdir_in(OPEN_PLACE).unwrap();
+        std::fs::set_permissions(outer.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let inner = outer.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
         let closed = workplace(&inner).unwrap();
         assert_eq!(closed.path().parent().unwrap(), Path::new(OPEN_PLACE));
         std::fs::set_permissions(outer.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
