@@ -184,8 +184,7 @@ impl Board {
         let now = self.now();
         let mut entries = self.lock();
         let entry = entries.get_mut(&id)?;
-        let (life, mut actions) = entry.life.clone().step(event, now, &self.limits);
-        entry.life = life;
+        let mut actions = entry.life.apply(event, now, &self.limits);
         if !entry.life.payload_needed() {
             entry.payload = None;
         }
@@ -227,6 +226,18 @@ impl Board {
     #[must_use]
     pub fn card(&self, id: AssignmentId) -> Option<Arc<Card>> {
         self.lock().get(&id).and_then(|entry| entry.card.clone())
+    }
+
+    /// The one way to Gitea for a task.
+    #[must_use]
+    pub fn lane(&self, id: AssignmentId) -> Option<Arc<Lane>> {
+        self.lock().get(&id).map(|entry| Arc::clone(&entry.lane))
+    }
+
+    /// Our rows before the runner's first one.
+    #[must_use]
+    pub fn log_shift(&self, id: AssignmentId) -> u64 {
+        self.lock().get(&id).map_or(0, |entry| entry.life.log().shift())
     }
 
     /// One life as a room sees it.

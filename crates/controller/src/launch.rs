@@ -116,17 +116,21 @@ impl Launch {
             }
         }
         for row in waiting.into_values() {
-            if self.board.view(row.id).is_some() {
-                continue;
-            }
             if let Some((assignment, _task)) = self.open(row.id, &row.body) {
-                let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
-                let life = life.found_waiting(self.board.now(), row.attempts);
-                let lane = Lane::new(Arc::clone(&self.gitea), row.id.task());
-                self.board.insert(row.id, Some(Card::of_assignment(&assignment)), lane, life, None);
+                self.make_known(&assignment, row.attempts);
             }
         }
         Ok(())
+    }
+
+    /// A message in the queue is held, whoever put it there: by a former process, or by the fetch room a moment ago.
+    fn make_known(&self, assignment: &Assignment, attempts: u32) {
+        let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
+        let life = life.found_waiting(self.board.now(), attempts);
+        let lane = Lane::new(Arc::clone(&self.gitea), assignment.id.task());
+        if !self.board.insert(assignment.id, Some(Card::of_assignment(assignment)), lane, life, None) {
+            self.board.apply(assignment.id, Event::Persisted);
+        }
     }
 
     /// An executor that was found again gets its payload back on the board.
@@ -190,6 +194,7 @@ impl Launch {
                 .await;
         };
         self.say(AssignmentEvent::Received, delivery.id);
+        self.make_known(&assignment, delivery.attempts);
         let launchable = self.board.view(delivery.id).is_some_and(|view| view.wants.launch);
         if !launchable {
             // Its executor exists or its end is under way: the life decides about the message.
@@ -221,7 +226,11 @@ impl Launch {
         }
         drop(task);
         match self.create(&assignment, epoch).await {
-            Ok(()) => self.say(AssignmentEvent::BackendReady, id),
+            Ok(()) => {
+                self.say(AssignmentEvent::BackendReady, id);
+                let waited = self.board.now().duration_since(assignment.fetched_at);
+                self.ops.metrics.waited(waited.try_into().unwrap_or_default());
+            }
             Err(BackendError::Permanent { reason, cause, remedy }) => failed(Some(reason), cause, remedy, pause),
             // Another life of this number is in the way; `reap` removes it, and the next epoch has another name.
             Err(error @ BackendError::Conflict { .. }) => failed(None, error.to_string(), String::new(), pause),

@@ -100,6 +100,7 @@ impl Reap {
             }
         }
         self.board.set_strays(strays);
+        self.ops.metrics.orphans([("executor", i64::try_from(strays).unwrap_or(i64::MAX))]);
         for (id, (epoch, phase)) in before {
             if phase != Phase::Creating && !seen.contains(&(id, epoch)) && self.board.epoch(id) == Some(epoch) {
                 self.board.apply(id, Event::ExecutorAbsent);
@@ -193,6 +194,7 @@ impl Reap {
             match this.backend.delete(&name).await {
                 // Whether it is gone is for the next list to say.
                 Ok(()) => {
+                    this.ops.metrics.reaped("ended");
                     executor_transition(ExecutorEvent::Deleted, &this.subject(id), &name, None, Detail::default());
                     this.board.wake();
                 }

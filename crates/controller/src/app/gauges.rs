@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::id::Backend;
-use domain::lifecycle::Executor;
+use domain::lifecycle::{Executor, Phase};
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Identity;
@@ -35,6 +36,7 @@ pub(super) async fn run(
         ops.metrics.executors(executors.into_iter().map(|(phase, n)| (kind, phase, n)));
         let used = u32::try_from(board.occupancy().executors).unwrap_or(u32::MAX);
         ops.metrics.slots([(kind, capacity, used)]);
+        ops.metrics.heartbeat_lag(lag(&views, board.now()));
         let expires_at = identity.expires_at();
         ops.readiness.set(|now| now.svid = expires_at.map_or(Svid::Missing, |expires_at| Svid::Present { expires_at }));
         if let Some(at) = expires_at {
@@ -45,6 +47,13 @@ pub(super) async fn run(
             () = stop.cancelled() => return,
         }
     }
+}
+
+/// The longest that Gitea has not heard of a task it thinks running.
+fn lag(views: &[View], now: Timestamp) -> Duration {
+    let open = |view: &&View| !matches!(view.life.phase(), Phase::Final(_) | Phase::Draining(_) | Phase::Gone);
+    let heard = views.iter().filter(open).map(|view| view.life.last_sign().max(view.life.fetched_at())).min();
+    heard.and_then(|at| now.duration_since(at).try_into().ok()).unwrap_or_default()
 }
 
 fn count(views: &[View], word: impl Fn(&View) -> Option<&'static str>) -> BTreeMap<&'static str, i64> {

@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::Response;
 use domain::capability::KeyRing;
-use domain::executor_api::{ASSIGNMENT_HEADER, CAPABILITY_HEADER};
+use domain::executor_api::{ASSIGNMENT_HEADER, CAPABILITY_HEADER, READY_PATH, REPORT_PATH};
 use domain::id::{AssignmentId, Epoch, InstanceId};
 use domain::identity::SpiffeId;
 
@@ -64,7 +64,8 @@ pub(super) struct Gate {
 /// The layer: a request that passes carries its [`Caller`].
 pub(super) async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().cloned();
-    match gate.caller(peer.as_ref(), request.headers()) {
+    let method = method_of(request.uri().path());
+    let response = match gate.caller(peer.as_ref(), request.headers()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -73,6 +74,19 @@ pub(super) async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Req
             gate.ops.metrics.facade_denied(missing);
             answer::unauthenticated(missing)
         }
+    };
+    gate.ops.metrics.facade_request(method, answer::word(response.status()));
+    response
+}
+
+/// A bounded word for the metric: nobody's path becomes a label.
+fn method_of(path: &str) -> &'static str {
+    let procedures = ["Register", "Declare", "FetchTask", "UpdateTask", "UpdateLog"];
+    let procedure = path.strip_prefix("/api/actions/runner.v1.RunnerService/");
+    match procedure {
+        Some(name) => procedures.into_iter().find(|known| *known == name).unwrap_or("unknown"),
+        None if path == READY_PATH || path == REPORT_PATH => "executor",
+        None => "proxy",
     }
 }
 

@@ -151,10 +151,12 @@ fn to_runner(error: &GiteaError) -> ConnectError {
 impl Facade {
     async fn hand_out(&self, caller: Caller) -> Result<Vec<u8>, ConnectError> {
         let asked = Event::TaskAsked { epoch: caller.epoch() };
-        let Some(view) = self.board.view(caller.id()) else { return Err(nothing_to_do()) };
+        let Some(lane) = self.board.lane(caller.id()) else { return Err(nothing_to_do()) };
         let mut actions = self.board.apply(caller.id(), asked.clone()).unwrap_or_default();
         if actions.contains(&Action::WriteClaim) {
-            let turn = view.lane.turn().await;
+            // Who asks again while a claim is being written does not queue behind it: the runner polls on anyway.
+            let busy = |_| ConnectError::unavailable("the claim is being written; ask again");
+            let turn = lane.turn_if_free().map_err(busy)?;
             // Whoever had the turn before may have claimed it for the same incarnation.
             actions = self.board.apply(caller.id(), asked).unwrap_or_default();
             if actions.contains(&Action::WriteClaim) {
@@ -222,8 +224,8 @@ impl Facade {
         mut request: proto::UpdateTaskRequest,
     ) -> Result<proto::UpdateTaskResponse, ConnectError> {
         let id = caller.id();
-        let Some(view) = self.board.view(id) else { return Ok(result(id, Some(Outcome::Cancelled))) };
-        let turn = view.lane.turn().await;
+        let Some(lane) = self.board.lane(id) else { return Ok(result(id, Some(Outcome::Cancelled))) };
+        let turn = lane.turn().await;
         let (outcome, steps) = (outcome_of(&request.state), steps_of(&request.state));
         let event = Event::RunnerState { epoch: caller.epoch(), outcome, steps };
         for action in self.board.apply(id, event).unwrap_or_default() {
@@ -233,9 +235,9 @@ impl Facade {
                     if let Some(seal) = seal {
                         self.close_log(id, &turn, seal).await?;
                     }
-                    let shift = self.board.view(id).map_or(0, |view| view.life.log().shift());
+                    let shift = i64::try_from(self.board.log_shift(id)).unwrap_or(i64::MAX);
                     for step in &mut request.state.get_or_insert_default().steps {
-                        step.log_index = step.log_index.saturating_add(i64::try_from(shift).unwrap_or(i64::MAX));
+                        step.log_index = step.log_index.saturating_add(shift);
                     }
                     let answer = self.ask_gitea(id, turn.update_task(request).await)?;
                     self.count_end(outcome, outcome_of(&answer.state));
@@ -287,8 +289,8 @@ impl Facade {
     ) -> Result<proto::UpdateLogResponse, ConnectError> {
         let id = caller.id();
         let count = request.rows.len() as u64;
-        let Some(view) = self.board.view(id) else { return Ok(ack(index + count)) };
-        let turn = view.lane.turn().await;
+        let Some(lane) = self.board.lane(id) else { return Ok(ack(index + count)) };
+        let turn = lane.turn().await;
         let last = request.rows.last().filter(|_| request.no_more).map(row_of);
         let event = Event::RunnerLog { epoch: caller.epoch(), index, count, last, no_more: request.no_more };
         match self.board.apply(id, event).unwrap_or_default().into_iter().next() {

@@ -57,9 +57,16 @@ impl World {
             .collect();
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         let commit = self.gitea.push_files(&self.repository, &files).await.unwrap();
-        let runs = self.gitea.runs_of_commit(&self.repository, &commit, files.len(), SOON).await.unwrap();
-        let of_file = |file: &str| runs.iter().find(|run| run.file() == file).unwrap().clone();
-        workflows.iter().map(|(file, _)| of_file(file)).collect()
+        // Workflows of earlier pushes run for this commit as well.
+        let mut count = files.len();
+        loop {
+            let runs = self.gitea.runs_of_commit(&self.repository, &commit, count, SOON).await.unwrap();
+            let of_file = |file: &str| runs.iter().find(|run| run.file() == file).cloned();
+            if let Some(found) = workflows.iter().map(|(file, _)| of_file(file)).collect() {
+                return found;
+            }
+            count = runs.len() + 1;
+        }
     }
 
     /// Pushes one workflow; returns its run.

@@ -134,11 +134,6 @@ pub enum Event {
     MessageMissing,
     /// The message left the queue, or was given back.
     Settled,
-    /// An operator ends the task.
-    OperatorEnds {
-        /// Their words.
-        why: String,
-    },
     /// Time passed.
     Tick,
 }

@@ -170,6 +170,12 @@ impl Life {
         self.executor
     }
 
+    /// When Gitea last heard of this task.
+    #[must_use]
+    pub fn last_sign(&self) -> Timestamp {
+        self.last_sign
+    }
+
     /// What it waits for, in words.
     #[must_use]
     pub fn waiting_for(&self) -> &str {

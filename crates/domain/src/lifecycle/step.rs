@@ -10,9 +10,15 @@ impl Life {
     /// The state after `event`, and what whoever brought it must do now.
     #[must_use]
     pub fn step(mut self, event: Event, now: Timestamp, limits: &Limits) -> (Self, Vec<Action>) {
+        let actions = self.apply(event, now, limits);
+        (self, actions)
+    }
+
+    /// [`Life::step`] in place.
+    pub fn apply(&mut self, event: Event, now: Timestamp, limits: &Limits) -> Vec<Action> {
         let actions = self.decide(event, now, limits);
         self.move_on(now, limits);
-        (self, actions)
+        actions
     }
 
     fn decide(&mut self, event: Event, now: Timestamp, limits: &Limits) -> Vec<Action> {
@@ -65,10 +71,6 @@ impl Life {
             Event::Settled => {
                 (self.settled, self.leased) = (self.confirmed || !self.leased, false);
                 vec![]
-            }
-            Event::OperatorEnds { why } => {
-                let ending = Ending::new(Reason::Operator, format!("an operator ended this task: {why}"));
-                self.end(ending, now)
             }
             Event::Tick => self.on_tick(now, limits),
         }

@@ -330,7 +330,6 @@ fn every_event() -> Vec<Event> {
         Event::MessageMissing,
         Event::Marked,
         Event::Settled,
-        Event::OperatorEnds { why: "test".to_owned() },
         Event::Tick,
     ];
     for permanent in [None, Some(Reason::ConfigError)] {

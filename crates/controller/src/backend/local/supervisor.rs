@@ -16,6 +16,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
@@ -108,6 +109,8 @@ fn start(folder: &Folder, launch: LaunchFile, mut output: io::PipeWriter) -> io:
     // The same program even when its file was replaced by an upgrade since the controller started.
     let program = launch.program.unwrap_or_else(|| "/proc/self/exe".into());
     let started = Command::new(&program)
+        // What a person sees in a list of processes.
+        .arg0("gitea-dynamic-runner")
         .args(launch.args)
         .env_clear()
         .envs(launch.env)
