@@ -123,7 +123,7 @@ impl RunnerClient {
     #[must_use]
     pub fn anonymous(url: &str) -> Self {
         Self {
-            base: format!("{}/api/actions/", url.trim_end_matches('/')),
+            base: url.trim_end_matches('/').to_owned(),
             credentials: None,
             encoding: Encoding::Proto,
             deadline: Duration::from_secs(10),
@@ -258,10 +258,10 @@ impl RunnerClient {
     ///
     /// Only if there is no answer.
     pub async fn raw(&self, method: Method, headers: HeaderMap, body: Bytes) -> Result<RawAnswer, CallError> {
-        self.send(http::Method::POST, method.path(), headers, body).await
+        self.send(http::Method::POST, &format!("/api/actions/{}", method.path()), headers, body).await
     }
 
-    /// Any verb and any path below `/api/actions/`.
+    /// Any verb and any path, with its query.
     ///
     /// # Errors
     ///

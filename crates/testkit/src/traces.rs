@@ -33,6 +33,8 @@ pub struct Trace {
 pub struct Exchange {
     /// RunnerService method; absent for other HTTP requests.
     pub method: Option<String>,
+    /// Verb and path of another HTTP request.
+    pub http: Option<String>,
     /// What an error case is about.
     pub case: Option<String>,
     /// Verb of an error case.
@@ -167,5 +169,21 @@ mod tests {
             }
         }
         assert_eq!(messages, 79, "the traces have this many RunnerService messages");
+    }
+
+    /// Contract §15: the signature is the bare hexadecimal HMAC-SHA256 of the raw body.
+    #[test]
+    fn webhooks_are_signed_over_their_raw_body() {
+        use hmac::{Hmac, KeyInit as _, Mac as _};
+
+        let mut deliveries = 0;
+        for delivery in all().unwrap().iter().flat_map(|trace| &trace.deliveries) {
+            let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"s3cret").unwrap();
+            mac.update(delivery["raw_body"].as_str().unwrap().as_bytes());
+            let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(delivery["headers"]["X-Gitea-Signature"], hex);
+            deliveries += 1;
+        }
+        assert_eq!(deliveries, 3);
     }
 }

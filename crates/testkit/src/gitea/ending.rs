@@ -138,9 +138,10 @@ impl Server {
         row.updated = now;
         let run = row.run;
         self.announce(job, now, Action::Completed);
+        // Jobs that this end releases come later and raise the version by themselves.
+        let waiting = self.jobs.values().any(|other| other.status == Status::Waiting);
         self.release_dependents(run, now);
         self.announce_run_end(job, now);
-        let waiting = self.jobs.values().any(|other| other.status == Status::Waiting);
         if self.rules.finish_bumps && waiting {
             self.bump_for(job);
         }

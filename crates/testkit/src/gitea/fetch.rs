@@ -64,12 +64,16 @@ impl Server {
         let mut fitting: Vec<&JobRow> = self
             .jobs
             .values()
-            .filter(|job| job.status == Status::Waiting && runner.scope.sees(&job.spec))
+            .filter(|job| self.can_be_claimed(job.status) && runner.scope.sees(&job.spec))
             .filter(|job| self.labels_fit(&job.spec.runs_on, &runner.labels))
             .collect();
         fitting.sort_by_key(|job| (job.updated, job.id));
         let chosen = if self.rules.oldest_first { fitting.first() } else { fitting.last() };
         chosen.map(|job| job.id)
+    }
+
+    fn can_be_claimed(&self, status: Status) -> bool {
+        status == Status::Waiting || (status == Status::Running && !self.rules.claim_is_final)
     }
 
     fn labels_fit(&self, wanted: &[String], declared: &[String]) -> bool {
@@ -87,7 +91,6 @@ impl Server {
         let needs = self.needs_of(job);
         let base_url = self.base_url.clone();
         let endless = i64::try_from(self.settings.endless_timeout.as_secs()).unwrap_or(i64::MAX);
-        let claim_is_final = self.rules.claim_is_final;
         // The candidate was taken from this very map.
         let Some(row) = self.jobs.get_mut(&job) else { return Task::default() };
         row.attempts.push(id);
@@ -103,10 +106,8 @@ impl Server {
         let message = message(&row.spec, &attempt, &needs);
         let step = StepRow { status: Status::Waiting, started: None, stopped: None, log_index: 0, log_length: 0 };
         let steps = vec![step; row.spec.steps.len()];
-        if claim_is_final {
-            row.status = Status::Running;
-            row.updated = now;
-        }
+        row.status = Status::Running;
+        row.updated = now;
         row.started = Some(now);
         row.stopped = None;
         let task = TaskRow {

@@ -40,10 +40,10 @@ impl Server {
                 }
             }
             None => {
-                if task.archived && offered > 0 && !rules.archived_accepts_old_rows {
+                let gap = request.index > ack;
+                if task.archived && offered > 0 && !gap && !rules.archived_accepts_old_rows {
                     return Err(archived());
                 }
-                let gap = request.index > ack;
                 let bare = !gap && !rules.bare_no_more_ignored;
                 task.archived |= request.no_more && (bare || (gap && !rules.gap_ignores_no_more));
                 if !rules.bare_log_keeps_nothing_alive {

@@ -6,12 +6,14 @@
 mod area;
 mod calls;
 mod clock;
+pub mod conformance;
 mod ending;
 mod fault;
 mod fetch;
 mod job;
 mod log;
 mod refusal;
+pub mod replay;
 mod rules;
 mod server;
 mod service;

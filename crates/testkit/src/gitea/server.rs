@@ -321,7 +321,9 @@ impl Server {
         if !scopes.is_empty() {
             scopes.insert(Scope::Global);
         }
-        for _ in 0..if self.rules.run_bumps_once { 1 } else { ids.len() } {
+        let waiting = |id: &&i64| self.jobs.get(id).is_some_and(|job| job.status == Status::Waiting);
+        let waiting = ids.iter().filter(waiting).count();
+        for _ in 0..if self.rules.run_bumps_once { 1 } else { waiting } {
             self.bump(scopes.iter().cloned());
         }
         ids

@@ -67,14 +67,14 @@ fn apply(task: &mut TaskRow, state: &TaskState, rules: &Rules, now: Timestamp) {
         let told = state.stopped_at.as_option().and_then(from_wire);
         let stopped = if rules.stopped_at_kept { told.unwrap_or(Timestamp::UNIX_EPOCH) } else { now };
         task.stopped = Some(whole_seconds(stopped));
-        if !rules.terminal_leaves_steps_open {
-            close_steps(task, Status::Failure, now);
-        }
     } else if rules.heartbeat_keeps_alive {
         task.updated = now;
     }
     if rules.steps_stored {
         store_steps(task, &state.steps, rules);
+    }
+    if task.status.is_end() && !rules.terminal_leaves_steps_open {
+        close_steps(task, Status::Failure, now);
     }
 }
 

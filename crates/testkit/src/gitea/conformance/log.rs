@@ -1,0 +1,120 @@
+//! Questions about UpdateLog: the table of §9.
+
+use anyhow::ensure;
+use connectrpc::ErrorCode;
+use runner_proto::runner::v1::Result as TaskResult;
+
+use super::{Bench, End, Held, Question};
+use crate::runner_client::CallError;
+
+pub(super) const QUESTIONS: &[Question] = &[
+    Question {
+        name: "Are rows that the server has stored once more?",
+        rules: &["ack_drops_known_rows"],
+        ask: |bench| Box::pin(overlap(bench)),
+    },
+    Question {
+        name: "Does a call without new rows write anything?",
+        rules: &["known_rows_write_nothing"],
+        ask: |bench| Box::pin(known_rows(bench)),
+    },
+    Question {
+        name: "Is no_more heard in a call that leaves a gap?",
+        rules: &["gap_ignores_no_more"],
+        ask: |bench| Box::pin(gap_with_no_more(bench)),
+    },
+    Question {
+        name: "Is no_more heard in a call without a new row?",
+        rules: &["bare_no_more_ignored"],
+        ask: |bench| Box::pin(bare_no_more(bench)),
+    },
+    Question {
+        name: "Does an archived log answer a call with rows that it has?",
+        rules: &["archived_accepts_old_rows", "no_more_archives"],
+        ask: |bench| Box::pin(old_rows_of_archived(bench)),
+    },
+    Question {
+        name: "How is a line break in a row stored?",
+        rules: &["newlines_escaped"],
+        ask: |bench| Box::pin(line_break(bench)),
+    },
+    Question {
+        name: "How much of a long row is stored?",
+        rules: &["content_cut"],
+        ask: |bench| Box::pin(long_row(bench)),
+    },
+];
+
+/// Whether the log is sealed, by trying to add a row.
+async fn sealed(held: &Held, ack: i64) -> anyhow::Result<bool> {
+    match held.runner.update_log(&held.log_request(ack, &["probe"], End::More)).await {
+        Ok(_) => Ok(false),
+        Err(error) if error.code() == Some(ErrorCode::AlreadyExists) => Ok(true),
+        // A server with genuine codes and one with Gitea's text are told apart by the traces.
+        Err(CallError::Refused { message, .. }) if message.contains("archived") => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn overlap(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.log(0, &["a", "b", "c"], End::More).await?;
+    let ack = held.log(1, &["B", "C", "D"], End::More).await?;
+    ensure!(ack == 4, "{ack} rows are acknowledged");
+    let rows = bench.look(&held).await?.rows;
+    ensure!(rows == ["a", "b", "c", "D"], "the rows are {rows:?}");
+    Ok(())
+}
+
+async fn known_rows(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.log(0, &["a", "b"], End::More).await?;
+    let ack = held.log(0, &["A"], End::More).await?;
+    ensure!(ack == 2, "{ack} rows are acknowledged");
+    let rows = bench.look(&held).await?.rows;
+    ensure!(rows == ["a", "b"], "the rows are {rows:?}");
+    Ok(())
+}
+
+async fn gap_with_no_more(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.log(0, &["a"], End::More).await?;
+    held.log(5, &["f"], End::NoMore).await?;
+    ensure!(!sealed(&held, 1).await?, "the log was sealed");
+    Ok(())
+}
+
+async fn bare_no_more(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.log(0, &["a"], End::More).await?;
+    held.log(1, &[], End::NoMore).await?;
+    ensure!(!sealed(&held, 1).await?, "the log was sealed");
+    Ok(())
+}
+
+async fn old_rows_of_archived(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.log(0, &["a", "b"], End::NoMore).await?;
+    let ack = held.log(0, &["a", "b"], End::NoMore).await?;
+    ensure!(ack == 2, "{ack} rows are acknowledged");
+    ensure!(sealed(&held, 2).await?, "the log is not sealed");
+    Ok(())
+}
+
+async fn line_break(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.log(0, &["one\ntwo"], End::NoMore).await?;
+    held.report(TaskResult::Success, vec![]).await?;
+    let rows = bench.look(&held).await?.rows;
+    ensure!(rows == ["one\\ntwo"], "the rows are {rows:?}");
+    Ok(())
+}
+
+async fn long_row(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.log(0, &[&"x".repeat(64 * 1024 + 10)], End::NoMore).await?;
+    held.report(TaskResult::Success, vec![]).await?;
+    let lengths: Vec<_> = bench.look(&held).await?.rows.iter().map(String::len).collect();
+    ensure!(lengths == [64 * 1024], "the rows are {lengths:?} bytes long");
+    Ok(())
+}
