@@ -12,9 +12,9 @@ use hyper::body::{Frame, Incoming};
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::codec::{Body, text};
 use super::server::Status;
 use super::shared::Shared;
-use super::wire::{Body, now, text};
 
 const ARTIFACTS: &str = "/twirp/github.actions.results.api.v1.ArtifactService/";
 const DOWNLOAD: &str = "/-/bytes/";
@@ -52,7 +52,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, parts: http::request::Parts, bo
     let body_bytes = count(body).await;
     let value = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let mut seen = Seen {
-        at: now(shared),
+        at: shared.look(|world| world.clock.now()),
         method: parts.method.to_string(),
         path: parts.uri.path().to_owned(),
         query: parts.uri.query().unwrap_or_default().to_owned(),

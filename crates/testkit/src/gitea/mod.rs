@@ -6,6 +6,7 @@
 mod area;
 mod calls;
 mod clock;
+mod codec;
 pub mod conformance;
 mod ending;
 mod fault;
