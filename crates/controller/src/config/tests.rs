@@ -137,6 +137,9 @@ fn unselected_components_are_not_looked_at() {
     let quiet = [("VM_RUNNER_LABEL", "vm2"), ("OPENSANDBOX_API_KEY_FILE", "/nowhere"), ("POD_CAPACITY", "x")];
     assert!(errors(&quiet).is_empty());
     let vm = errors(&[&quiet[..], &[("COMPONENTS", "scheduler,vm-worker")]].concat()).join("\n");
+    // STATE_DIR belongs to local-worker, SPIFFE_ENDPOINT_SOCKET to the Workload API.
+    let away = errors(&[("COMPONENTS", "scheduler,vm-worker"), ("STATE_DIR", "")]).join("\n");
+    assert!(!away.contains("STATE_DIR is required") && !away.contains("SPIFFE_ENDPOINT_SOCKET is required"), "{away}");
     assert!(vm.contains("VM_RUNNER_LABEL: \"vm2\"") && vm.contains("read OPENSANDBOX_API_KEY_FILE: /nowhere"), "{vm}");
 }
 

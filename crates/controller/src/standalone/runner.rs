@@ -128,4 +128,24 @@ mod tests {
         let found = find(None, &search, Duration::from_secs(10)).await.unwrap();
         assert_eq!(found, Found { path: runner, version: "0.2.11".to_owned() });
     }
+
+    /// A runner that hangs is ended with all it started.
+    #[tokio::test]
+    async fn nothing_of_a_hanging_runner_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = dir.path().join("gitea-runner");
+        std::fs::write(&runner, "#!/bin/sh\nsleep 600 &\necho $! > \"$0.pid\"\nwait\n").unwrap();
+        std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let error = find(runner.to_str(), "", Duration::from_secs(1)).await.unwrap_err();
+        assert!(error.to_string().ends_with("it did not answer --version within 1 s"), "{error}");
+        let child = std::fs::read_to_string(dir.path().join("gitea-runner.pid")).unwrap();
+        let state = PathBuf::from(format!("/proc/{}/stat", child.trim()));
+        let runs = || std::fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z "));
+        let gone = async {
+            while runs() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), gone).await.unwrap();
+    }
 }
