@@ -2,7 +2,6 @@
 //! a state folder without half a registration.
 
 use std::io::{Read as _, Write as _};
-use std::path::Path;
 
 use testkit::real::{Access, Client, Settings, Standalone, workplace};
 
@@ -11,7 +10,7 @@ use crate::world::{SOON, World, server, settings};
 /// Starts with a registration token file and a server of the case's own; returns what the program wrote and left.
 async fn refused(url: &str, token: &str, environment: &[(&str, &str)]) -> (String, bool) {
     let gitea = server().await.client();
-    let dir = workplace(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let dir = workplace(&std::env::temp_dir()).unwrap();
     let elsewhere = Client::new(Access { url: url.to_owned(), ..gitea.access().clone() });
     let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let settings = Settings { environment, ..settings(1) };

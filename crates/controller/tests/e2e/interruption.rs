@@ -53,7 +53,7 @@ jobs:
 }
 
 async fn assert_interrupted(world: &World, run: &testkit::real::Run) {
-    assert_eq!(world.conclusion(run, JOB).await, "failure");
+    world.ends(run, JOB, "failure").await;
     let job = world.job(run, "cut").await;
     let page = world.page(run, &job).await;
     assert!(page.text().contains("interrupted"), "no reason on the page: {page:?}");

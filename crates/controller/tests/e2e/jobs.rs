@@ -33,7 +33,7 @@ jobs:
 ";
     let world = World::new(2).await;
     let run = world.push_one(WORKFLOW).await;
-    assert_eq!(world.conclusion(&run, JOB).await, "failure");
+    world.ends(&run, JOB, "failure").await;
     let first = world.job(&run, "first").await;
     assert_eq!(first.status, Status::Success);
     assert!(world.log(&first).await.contains("one plus one is 2"));
@@ -68,7 +68,7 @@ jobs:
     let count = |status: Status| jobs.iter().filter(|job| job.status == status).count();
     assert_eq!((count(Status::Running), count(Status::Waiting)), (2, 3), "{jobs:?}");
     gate.open();
-    assert_eq!(world.conclusion(&run, JOB).await, "success");
+    world.ends(&run, JOB, "success").await;
     gate.arrived(5, SOON).await.unwrap();
 }
 
@@ -86,7 +86,7 @@ jobs:
     let world = World::new(1).await;
     world.gitea.set_secret(&world.repository, "PASSWORD", "correct-horse").await.unwrap();
     let run = world.push_one(WORKFLOW).await;
-    assert_eq!(world.conclusion(&run, JOB).await, "success");
+    world.ends(&run, JOB, "success").await;
     let log = world.log(&world.job(&run, "talks").await).await;
     assert!(log.contains("the password is *** today"), "{log}");
     assert!(!log.contains("correct-horse"), "{log}");
@@ -108,7 +108,7 @@ jobs:
 ";
     let world = World::new(1).await;
     let run = world.push_one(WORKFLOW).await;
-    assert_eq!(world.conclusion(&run, JOB).await, "success");
+    world.ends(&run, JOB, "success").await;
     let log = world.log(&world.job(&run, "deploy_it").await).await;
     let said = log.lines().find_map(|line| line.split_once(" I am spiffe://")).unwrap().1;
     let (trust_domain, path) = said.split_once('/').unwrap();
@@ -142,8 +142,8 @@ jobs:
     gate.arrived(1, JOB).await.unwrap();
     let refused = world.push(&[("refused.yml", REFUSED)]).await.remove(0);
     gate.open();
-    assert_eq!(world.conclusion(&refused, JOB).await, "failure");
-    assert_eq!(world.conclusion(&beside, JOB).await, "success");
+    world.ends(&refused, JOB, "failure").await;
+    world.ends(&beside, JOB, "success").await;
     let job = world.job(&refused, "a.b").await;
     let page = world.page(&refused, &job).await;
     assert!(page.text().contains("invalid_job_key"), "{page:?}");

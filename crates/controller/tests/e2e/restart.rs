@@ -27,7 +27,7 @@ async fn job_in_the_middle(world: &World) -> (testkit::real::Run, Gate) {
 
 /// SUCCESS, every line once and in order, both steps right.
 async fn assert_nothing_was_lost(world: &World, run: &testkit::real::Run) {
-    assert_eq!(world.conclusion(run, JOB).await, "success");
+    world.ends(run, JOB, "success").await;
     let job = world.job(run, "long").await;
     let lines = |word: &str, count: u32| (1..=count).map(|i| format!("{word} {i}")).collect::<Vec<_>>();
     let expected = [lines("before", 20), lines("after", 20), lines("second step", 3)].concat();
@@ -97,7 +97,7 @@ async fn a_killed_runner_fails_its_job_with_a_reason() {
 }
 
 async fn assert_lost(world: &World, run: &testkit::real::Run) {
-    assert_eq!(world.conclusion(run, SOON).await, "failure");
+    world.ends(run, SOON, "failure").await;
     let job = world.job(run, "long").await;
     let page = world.page(run, &job).await;
     assert!(page.text().contains("executor_"), "no reason on the page: {page:?}");

@@ -35,9 +35,9 @@ impl World {
     pub(crate) async fn new(capacity: u32) -> Self {
         let gitea = server().await.client();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (label, repository) = (format!("e2e-{number}"), format!("e2e/repository-{number}"));
+        let (label, repository) = (format!("e2e-{number}"), format!("owner-{number}/repository"));
         gitea.create_repository(&repository).await.unwrap();
-        let dir = workplace(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+        let dir = workplace(&std::env::temp_dir()).unwrap();
         let settings = Settings { labels: vec![label.clone()], ..settings(capacity) };
         let controller = Standalone::start(settings, &gitea, dir.path()).await.unwrap();
         let mut world = Self { gitea, controller, repository, label, _dir: dir };
@@ -74,10 +74,18 @@ impl World {
         self.push(&[("ci.yml", workflow)]).await.remove(0)
     }
 
-    /// Waits for the end of a run; returns its conclusion.
-    pub(crate) async fn conclusion(&self, run: &Run, limit: Duration) -> String {
+    /// Waits for the end of a run, which must be this one; another is shown with what the pages say.
+    pub(crate) async fn ends(&self, run: &Run, limit: Duration, expected: &str) {
         let ended = self.gitea.wait_run(&self.repository, run.id, limit, |_| {}).await.unwrap();
-        ended.conclusion.unwrap()
+        let conclusion = ended.conclusion.unwrap();
+        if conclusion != expected {
+            let mut pages = String::new();
+            for job in self.gitea.jobs(&self.repository, run.id).await.unwrap() {
+                let page = self.page(run, &job).await;
+                pages += &format!("{} {:?}:\n{}\n", job.name, job.status, page.text());
+            }
+            panic!("{} ended with {conclusion}, not {expected}:\n{pages}", run.path);
+        }
     }
 
     /// The only job of a run with this name.
@@ -103,9 +111,7 @@ impl World {
 
     /// The executor of the only job that runs.
     pub(crate) fn executor(&self) -> Process {
-        self.process("an executor", |process| {
-            process.program() == "gitea-dynamic-runner" && process.has_word("executor")
-        })
+        self.process("an executor", |process| process.has_word("executor"))
     }
 
     /// The official runner of the only job that runs.
@@ -123,7 +129,7 @@ impl World {
     /// Shows that a slot is free: one more job gets through.
     pub(crate) async fn serves_another_job(&self) {
         let run = self.push(&[("another.yml", ANOTHER)]).await.remove(0);
-        assert_eq!(self.conclusion(&run, JOB).await, "success");
+        self.ends(&run, JOB, "success").await;
     }
 }
 
