@@ -21,8 +21,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::auth::Caller;
 use super::{Facade, answer};
+use crate::gitea::connector;
 
-const CONNECT: Duration = Duration::from_secs(10);
 /// Below Gitea's own, so that no request goes out on a connection that is just being closed.
 const IDLE: Duration = Duration::from_secs(20);
 
@@ -211,18 +211,8 @@ impl Upstream {
     }
 }
 
-/// Plain connections, or TLS by the web's roots; no proxy of the environment is asked (NEW-104).
 fn client() -> Client {
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_connect_timeout(Some(CONNECT));
-    http.set_nodelay(true);
-    let https = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_webpki_roots()
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(http);
-    HttpClient::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(https)
+    HttpClient::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector())
 }
 
 #[cfg(test)]

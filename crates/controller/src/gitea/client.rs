@@ -15,13 +15,13 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use runner_proto::runner::v1 as proto;
 use zeroize::Zeroizing;
 
-use super::GiteaError;
+use super::{GiteaError, connector};
 
 type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
 type Rpc = proto::RunnerServiceClient<ServiceTransport<HttpClient<Connector, ClientBody>>>;
 
 /// `User-Agent` towards Gitea and the version we declare (requirements §1.1).
-pub(crate) const AGENT: &str = concat!("gitea-dynamic-runner/", env!("CARGO_PKG_VERSION"));
+pub const AGENT: &str = concat!("gitea-dynamic-runner/", env!("CARGO_PKG_VERSION"));
 
 /// An answer larger than this is refused: needs may carry 1 MiB outputs each (Gitea contract §11.1).
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -32,14 +32,6 @@ pub struct Credential {
     pub uuid: String,
     /// The secret half.
     pub token: Zeroizing<String>,
-}
-
-/// A registration as Gitea made it.
-pub struct Registration {
-    /// Its credential; Gitea tells the token only once.
-    pub credential: Credential,
-    /// Gitea's number of the runner.
-    pub id: i64,
 }
 
 /// What FetchTask brought.
@@ -114,41 +106,11 @@ impl Gitea {
     }
 }
 
-/// Registers once with a registration token. An answer that never came leaves an unused runner row in Gitea.
-///
-/// # Errors
-///
-/// See [`GiteaError`]; a wrong token arrives as `runner registration token not found`.
-pub async fn register(base: &str, token: &str, name: &str, labels: Vec<String>) -> Result<Registration, GiteaError> {
-    let rpc = rpc(base).map_err(|_| GiteaError::malformed("Register", "the Gitea URL is not a URL"))?;
-    let request = proto::RegisterRequest {
-        name: name.to_owned(),
-        token: token.to_owned(),
-        version: AGENT.to_owned(),
-        labels,
-        ..Default::default()
-    };
-    let answer = within("Register", 30, rpc.register_with_options(request, deadline(30))).await?.into_owned();
-    let runner =
-        answer.runner.into_option().ok_or_else(|| GiteaError::malformed("Register", "the answer names no runner"))?;
-    let credential = Credential { uuid: runner.uuid, token: Zeroizing::new(runner.token) };
-    Ok(Registration { credential, id: runner.id })
-}
-
 fn rpc(base: &str) -> Result<Rpc, http::uri::InvalidUri> {
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_connect_timeout(Some(Duration::from_secs(10)));
-    http.set_nodelay(true);
-    let https = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_webpki_roots()
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(http);
     let client = HttpClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(20))
-        .build(https);
+        .build(connector());
     let config = ClientConfig::new(format!("{base}/api/actions").parse()?)
         .with_default_max_message_size(LARGEST_ANSWER)
         .with_default_header("user-agent", AGENT);

@@ -4,7 +4,9 @@
 mod client;
 mod error;
 mod lane;
+mod transport;
 
-pub use client::{Credential, Fetched, Gitea, Registration, register};
+pub use client::{AGENT, Credential, Fetched, Gitea};
 pub use error::{GiteaError, Trouble};
 pub use lane::{Lane, Turn};
+pub use transport::connector;

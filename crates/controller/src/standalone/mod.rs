@@ -152,7 +152,7 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
     let search = here.variable("PATH").unwrap_or_default();
     let runner = runner::find(named.map(|(text, _)| text), search, here.runner_patience).await?;
     if known.is_none() {
-        Wire::new(&url, here.gitea_patience)?.ping().await?;
+        Wire::new(&url, here.gitea_patience).ping().await?;
     }
     Ok(Checked {
         raw,
@@ -208,7 +208,7 @@ impl Checked {
         let file = Registration::file(&self.state);
         // Reserved before Gitea is asked: it tells UUID and token only once.
         let place = files::Reserved::new(&file).map_err(|error| unusable(&self.state, &error))?;
-        let wire = Wire::new(&self.url, self.gitea_patience)?;
+        let wire = Wire::new(&self.url, self.gitea_patience);
         let runner = wire.register(&self.name, token.expose(), declared(&self.raw)).await?;
         let instance = self.raw.get("INSTANCE_ID").and_then(|(text, _)| text.parse::<InstanceId>().ok());
         let instance = instance.unwrap_or_else(|| InstanceId::derive(self.url.as_str(), &runner.uuid));

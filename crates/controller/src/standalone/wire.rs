@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use super::error::StartError;
 use crate::config::GiteaUrl;
+use crate::gitea::{AGENT, connector};
 use crate::ops::client::root_cause;
 
 const PROTO: &str = "application/proto";
@@ -46,18 +47,8 @@ enum Failure {
 
 impl<'a> Wire<'a> {
     /// `patience` is the deadline of one call.
-    pub(super) fn new(url: &'a GiteaUrl, patience: Duration) -> Result<Self, StartError> {
-        let provider = rustls::crypto::ring::default_provider;
-        let connector = HttpsConnectorBuilder::new;
-        // The host's own CAs; a host without any (a bare container) gets the public ones.
-        let tls = match connector().with_provider_and_native_roots(provider()) {
-            Ok(tls) => tls,
-            Err(_) => connector()
-                .with_provider_and_webpki_roots(provider())
-                .map_err(|error| StartError::Unreachable { url: url.to_string(), cause: error.to_string() })?,
-        };
-        let client = Client::builder(TokioExecutor::new()).build(tls.https_or_http().enable_http1().build());
-        Ok(Self { url, patience, client })
+    pub(super) fn new(url: &'a GiteaUrl, patience: Duration) -> Self {
+        Self { url, patience, client: Client::builder(TokioExecutor::new()).build(connector()) }
     }
 
     /// Whether a Gitea with Actions is there. Changes nothing on the other side.
@@ -78,7 +69,7 @@ impl<'a> Wire<'a> {
         let request = RegisterRequest {
             name: name.to_owned(),
             token: token.to_owned(),
-            version: format!("gitea-dynamic-runner/{}", env!("CARGO_PKG_VERSION")),
+            version: AGENT.to_owned(),
             labels,
             ..Default::default()
         };
@@ -109,7 +100,7 @@ impl<'a> Wire<'a> {
         let uri = format!("{}/{procedure}", self.url.actions_base());
         let request = Request::post(uri)
             .header(header::CONTENT_TYPE, PROTO)
-            .header(header::USER_AGENT, concat!("gitea-dynamic-runner/", env!("CARGO_PKG_VERSION")))
+            .header(header::USER_AGENT, AGENT)
             .header("connect-protocol-version", "1")
             .body(Full::new(Bytes::from(message.encode_to_vec())))
             .map_err(|error| Failure::NotSent(error.to_string()))?;
