@@ -50,6 +50,11 @@ impl LogBook {
         self.stored = ack;
     }
 
+    /// The runner goes on only from what it was told is stored: its own index says so to a process that just started.
+    pub(super) fn at_least(&mut self, rows: u64) {
+        self.stored = self.stored.max(rows);
+    }
+
     pub(super) fn hold(&mut self, index: u64, row: Option<Row>) {
         self.runner_done = true;
         self.held = row.map(|row| (index, row));

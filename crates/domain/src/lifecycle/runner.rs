@@ -52,6 +52,7 @@ impl Life {
         match self.phase {
             Phase::Claimed | Phase::Running => {
                 self.confirm(now);
+                self.log.at_least(first);
                 let hold_last = no_more && count > 0;
                 if hold_last {
                     self.log.hold(first + count - 1, last);

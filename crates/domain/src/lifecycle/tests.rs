@@ -283,6 +283,23 @@ fn a_found_executor_goes_on() {
     assert!(matches!(walk.state(Outcome::Success, &ALL_GOOD).last[..], [Action::ForwardState { seal: Some(_) }]));
 }
 
+/// REG-4: a process that just started knows nothing of the rows Gitea holds; an ack below what the runner was told before
+/// would end its job ("submitted logs are lost"), also where nothing is forwarded that could bring Gitea's own count.
+#[test]
+fn no_ack_falls_after_a_restart() {
+    let epoch = Epoch::FIRST;
+    for (count, no_more, ack) in [(1, true, 18), (0, false, 17), (0, true, 17)] {
+        let mut walk = Walk::claimed();
+        walk.life.recovered = true;
+        let last = (count > 0).then(|| row("last"));
+        let mut walk = walk.on(Event::RunnerLog { epoch, index: 17, count, last, no_more });
+        match walk.last[0] {
+            Action::AckRows { ack: answered } => assert_eq!(answered, ack),
+            _ => assert_eq!(walk.life.runner_ack(), ack, "{count} rows, {no_more}"),
+        }
+    }
+}
+
 /// NEW-26, NEW-162, Gitea contract §10.3: which step gets which end.
 #[test]
 fn the_certificate_closes_every_step() {
