@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::id::Backend;
@@ -13,20 +14,33 @@ use super::parts::Identity;
 use super::snapshot::state;
 use crate::board::{Board, View};
 use crate::ops::Ops;
+use crate::ops::metrics::Direction;
 use crate::ops::readiness::Svid;
 
 const TICK: Duration = Duration::from_secs(2);
 
-/// Runs until `stop`; our own identity lives as long as this does.
-pub(super) async fn run(
-    board: Arc<Board>,
-    identity: Identity,
-    ops: Ops,
-    kind: Backend,
-    capacity: u32,
-    stop: CancellationToken,
-) {
+/// What the numbers are read from.
+pub(super) struct Gauges {
+    pub(super) board: Arc<Board>,
+    /// Our own identity lives as long as this room does.
+    pub(super) identity: Identity,
+    pub(super) ops: Ops,
+    pub(super) kind: Backend,
+    pub(super) capacity: u32,
+    /// Bytes through the way to the repository, up and down.
+    pub(super) traffic: [Arc<AtomicU64>; 2],
+}
+
+/// Runs until `stop`.
+pub(super) async fn run(gauges: Gauges, stop: CancellationToken) {
+    let Gauges { board, identity, ops, kind, capacity, traffic } = gauges;
+    let mut counted = [0; 2];
     loop {
+        for (way, direction) in [Direction::Up, Direction::Down].into_iter().enumerate() {
+            let passed = traffic[way].load(Ordering::Relaxed);
+            ops.metrics.proxied(direction, passed.saturating_sub(counted[way]));
+            counted[way] = passed;
+        }
         let views = board.views();
         let held = count(&views, |view| Some(state(view.life.phase())));
         let oldest = views.iter().filter(|view| view.life.is_held()).map(|view| view.life.fetched_at()).min();

@@ -36,6 +36,7 @@ pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
         conditions.leader = Leader::Leading;
         conditions.facade_listening = true;
     });
+    parts.ops.metrics.leader(Leader::Leading);
     let shutdown = Shutdown::default();
     let mut rooms = rooms::start(parts, upstream, &shutdown);
     say(ControllerEvent::Ready);

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use domain::policy::{LabelMap, SelfHosted};
 
 use super::Rooms;
-use super::gauges;
+use super::gauges::{self, Gauges};
 use super::parts::{KIND, Parts, rules};
 use super::shutdown::Shutdown;
 use crate::facade::{self, Facade, Upstream};
@@ -29,6 +29,7 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
         under_way: Default::default(),
     });
     let pulse = Arc::new(Pulse { board: Arc::clone(&parts.board), tracker: parts.tracker.clone() });
+    let traffic = upstream.traffic();
     let facade = Arc::new(facade(&parts, upstream, capabilities));
     let Parts { identity, facade_listener, ops_listener, ops, board, config, .. } = parts;
     let mut rooms = Rooms::new();
@@ -45,8 +46,9 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     rooms.spawn(named("pulse", pulse.run(stop())));
     rooms.spawn(named("report", report.run(stop())));
     rooms.spawn(named("facade", facade::serve(facade_listener, identity.acceptor(), facade.router(), stop())));
-    let slots = config.capacity.local.get();
-    rooms.spawn(named("gauges", gauges::run(board, identity, ops.clone(), KIND, slots, stop())));
+    let capacity = config.capacity.local.get();
+    let gauges = Gauges { board, identity, ops: ops.clone(), kind: KIND, capacity, traffic };
+    rooms.spawn(named("gauges", gauges::run(gauges, stop())));
     rooms.spawn(named("ops", ops::serve(ops_listener, ops, stop())));
     rooms
 }

@@ -4,6 +4,7 @@
 //! Bodies are streamed with back-pressure. Gitea away is 502, silence of 60 s is 504; nothing is repeated here.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -65,6 +66,8 @@ pub struct Upstream {
     /// Path below which Gitea lives, without trailing `/`.
     prefix: String,
     base: HeaderValue,
+    /// Bytes of request bodies that passed, and of response bodies.
+    traffic: [Arc<AtomicU64>; 2],
 }
 
 /// Everything that is not RunnerService and not the executor's own reports.
@@ -197,8 +200,16 @@ impl Upstream {
             anyhow::bail!("{base:?} is no absolute URL");
         };
         let prefix = parts.path_and_query.map(|path| path.path().trim_end_matches('/').to_owned()).unwrap_or_default();
-        let forwarder = Forwarder::new(client());
-        Ok(Self { forwarder, scheme, authority, prefix, base: HeaderValue::from_str(base)? })
+        let traffic = [Arc::default(), Arc::default()];
+        let [up, down] = traffic.clone();
+        let forwarder = Forwarder::new(client()).counting(up, down);
+        Ok(Self { forwarder, scheme, authority, prefix, base: HeaderValue::from_str(base)?, traffic })
+    }
+
+    /// Bytes up and down since the start, for the metric.
+    #[must_use]
+    pub fn traffic(&self) -> [Arc<AtomicU64>; 2] {
+        self.traffic.clone()
     }
 
     fn uri(&self, segments: &Segments<'_>, query: Option<&str>) -> Option<Uri> {
