@@ -8,17 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use domain::executor_api::{ASSIGNMENT_HEADER, CAPABILITY_HEADER, NotReady, READY_PATH, REPORT_PATH, Reply, Report};
 use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::answer::Outcome;
 use crate::link::Link;
 use crate::proxy::paths::Procedure;
-
-/// Below the facade's 75 s, so that it is us who closes an idle connection.
-pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
 /// Largest reply that is read: a Task with large outputs of its needs.
 const REPLY_LIMIT: usize = 64 << 20;
@@ -50,7 +47,7 @@ impl Credentials {
 /// See the module.
 pub(crate) struct Facade {
     client: Client<Link, Full<Bytes>>,
-    authority: String,
+    authority: Authority,
     credentials: Credentials,
 }
 
@@ -86,14 +83,9 @@ impl Answer {
 }
 
 impl Facade {
-    /// A client of the facade at `authority` (`host:port`).
-    pub(crate) fn new(link: Link, authority: &str, credentials: Credentials) -> Self {
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .build(link);
-        Self { client, authority: authority.to_owned(), credentials }
+    /// A client of the facade at `authority`.
+    pub(crate) fn new(link: Link, authority: Authority, credentials: Credentials) -> Self {
+        Self { client: link.client(), authority, credentials }
     }
 
     /// Asks whether the facade is ready for us (NEW-105).

@@ -18,6 +18,8 @@ pub struct Limits {
     pub declare: Duration,
     /// How long a call that is not final is repeated before the runner hears of the failure.
     pub hold: Duration,
+    /// How long nothing may move in a streamed exchange.
+    pub no_progress: Duration,
     /// Between two keep-alives (NEW-107).
     pub keep_alive: Duration,
     /// One report to the facade.
@@ -38,6 +40,7 @@ impl Default for Limits {
             ready_try: Duration::from_secs(2),
             declare: Duration::from_secs(120),
             hold: Duration::from_secs(10),
+            no_progress: forward::NO_PROGRESS,
             keep_alive: Duration::from_secs(30),
             report: Duration::from_secs(5),
             goodbye: Duration::from_secs(15),

@@ -4,13 +4,19 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::Uri;
+use http_body::Body;
 use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Below the facade's 75 s, so that it is us who closes an idle connection.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// A byte stream to the facade.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -31,6 +37,18 @@ impl Link {
     /// A link that calls `dial` for every new connection; it must come to an end by itself.
     pub fn new(dial: impl Fn() -> BoxFuture<'static, io::Result<BoxStream>> + Send + Sync + 'static) -> Self {
         Self(Arc::new(dial))
+    }
+
+    /// An HTTP client over connections of this link, with a pool of its own.
+    pub(crate) fn client<B>(self) -> Client<Self, B>
+    where
+        B: Body<Data: Send> + Send,
+    {
+        Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE)
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .build(self)
     }
 }
 

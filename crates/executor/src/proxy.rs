@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use http::uri::Authority;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -56,8 +57,8 @@ pub(crate) struct Parts {
     pub(crate) outbox: Arc<Outbox>,
     /// For everything that is streamed.
     pub(crate) link: Link,
-    /// `host:port` of the facade.
-    pub(crate) authority: String,
+    /// Where the facade is.
+    pub(crate) authority: Authority,
     /// Put on every streamed request.
     pub(crate) credentials: Credentials,
     /// What `.runner` holds as uuid.
@@ -101,7 +102,7 @@ impl Proxy {
         let shared = Shared {
             facade: parts.facade,
             outbox: parts.outbox,
-            streamer: Streamer::new(parts.link, parts.authority, parts.credentials, own),
+            streamer: Streamer::new(parts.link, parts.authority, parts.credentials, own, parts.limits.no_progress),
             assignment: parts.assignment,
             token: parts.token,
             notices: parts.notices,
@@ -158,14 +159,16 @@ impl Proxy {
 }
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
-    // An absolute-form target would name a server; there is only one.
-    if request.uri().scheme().is_some() {
-        return reply::text(StatusCode::BAD_REQUEST, "the request target must be a path");
+    let (head, body) = request.into_parts();
+    if let Err(refused) = forward::check(&head) {
+        return reply::text(refused.status(), &refused.to_string());
     }
+    let request = Request::from_parts(head, body);
     match paths::route(request.method(), request.uri().path()) {
         Route::Rpc(procedure) => rpc::answer(shared, procedure, request).await,
         Route::Stream => shared.streamer.stream(request).await,
         Route::Artifacts => shared.streamer.artifacts(request).await,
+        Route::Malformed(problem) => reply::text(StatusCode::BAD_REQUEST, &problem.to_string()),
         Route::Forbidden => reply::text(StatusCode::FORBIDDEN, "this path is not for jobs"),
     }
 }

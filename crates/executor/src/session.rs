@@ -55,7 +55,7 @@ pub(crate) async fn run(settings: &Settings, link: Link, signals: &mut Signals) 
     let Some(credentials) = Credentials::new(&settings.assignment, &settings.capability) else {
         return End::early(Exit::Usage, "the capability cannot stand in a header");
     };
-    let facade = Arc::new(Facade::new(link.clone(), &settings.authority, credentials.clone()));
+    let facade = Arc::new(Facade::new(link.clone(), settings.authority.clone(), credentials.clone()));
     let ready = tokio::select! {
         ready = ready_and_greeted(&facade, settings) => ready,
         Some(signal) = signals.recv() => Err(End::early(Exit::Interrupted { signal }, "")),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use http::uri::Authority;
 use jiff::Timestamp;
 use zeroize::Zeroizing;
 
@@ -15,8 +16,8 @@ pub struct Settings {
     pub assignment: String,
     /// The capability. No `Debug` here for its sake.
     pub capability: Zeroizing<String>,
-    /// `host:port` of the facade.
-    pub authority: String,
+    /// Where the facade is.
+    pub authority: Authority,
     /// The job's SPIFFE ID, told to its steps.
     pub spiffe_id: String,
     /// `unix:///…` of the Workload API, told to the job's steps.

@@ -68,7 +68,9 @@ fn prepared(get: impl Fn(&str) -> Option<String>) -> Result<(Settings, Launch), 
         tracing::warn!(%error, "a step may be able to read the executor's memory");
     }
     let facade: Uri = env.facade_url.parse().map_err(|error| usage(format!("CI_RUNNER_FACADE_URL: {error}")))?;
-    let authority = facade.authority().map(ToString::to_string).unwrap_or_default();
+    let Some(authority) = facade.authority().cloned() else {
+        return Err(usage("CI_RUNNER_FACADE_URL: it names no host".to_owned()));
+    };
     let settings = Settings {
         assignment: env.id.to_string(),
         capability,

@@ -3,6 +3,7 @@
 //! Held here: what the executor's own credential opens at the facade (RunnerService, the executor's routes) is never
 //! reached through the streaming way, however the path is spelled; there a job would need no loopback token.
 
+use forward::path::{self, Malformed};
 use http::Method;
 
 /// The procedures of RunnerService that a runner uses.
@@ -55,25 +56,25 @@ pub(crate) enum Route {
     Stream,
     /// Streamed, and the base URL in a JSON reply becomes our own address (NEW-110).
     Artifacts,
+    /// The path has no single meaning; the facade would refuse it as well (NEW-97).
+    Malformed(Malformed),
     /// Not for a job.
     Forbidden,
 }
 
 /// The route of a request target.
-pub(crate) fn route(method: &Method, path: &str) -> Route {
-    if let Some(procedure) = Procedure::of_path(path) {
+pub(crate) fn route(method: &Method, raw_path: &str) -> Route {
+    if let Some(procedure) = Procedure::of_path(raw_path) {
         return if method == Method::POST { Route::Rpc(procedure) } else { Route::Forbidden };
     }
-    if method == Method::CONNECT || !path.starts_with('/') {
-        return Route::Forbidden;
-    }
-    let segments = plain_segments(path);
-    let starts_with = |prefix: &[&str]| {
-        segments.len() >= prefix.len() && prefix.iter().zip(&segments).all(|(want, have)| want == have)
+    let segments = match path::parse(raw_path) {
+        Ok(segments) => segments,
+        Err(problem) => return Route::Malformed(problem),
     };
-    if starts_with(&["api", "actions"]) || starts_with(&["executor", "v1"]) {
+    let ours = |prefix| segments.starts_with_ignoring_case(prefix);
+    if ours(&["api", "actions"]) || ours(&["executor", "v1"]) {
         Route::Forbidden
-    } else if answers_with_urls(method, path) {
+    } else if answers_with_urls(method, raw_path) {
         Route::Artifacts
     } else {
         Route::Stream
@@ -93,49 +94,6 @@ fn answers_with_urls(method: &Method, path: &str) -> bool {
     }
     let Some(call) = path.strip_prefix(V3) else { return false };
     call.ends_with("/artifacts") || (method == Method::GET && call.ends_with("/download_url"))
-}
-
-/// The segments as the most lenient server could read them: decoded, lower case, without empty ones and dots.
-fn plain_segments(path: &str) -> Vec<String> {
-    let mut segments = Vec::new();
-    for segment in decoded(path).split(['/', '\\']) {
-        match segment {
-            "" | "." => {}
-            ".." => {
-                segments.pop();
-            }
-            segment => segments.push(segment.to_ascii_lowercase()),
-        }
-    }
-    segments
-}
-
-/// Percent-decoding, repeated until nothing changes, so that a double encoding hides nothing.
-fn decoded(path: &str) -> String {
-    let mut text = path.to_owned();
-    loop {
-        let next = decoded_once(&text);
-        if next == text {
-            return text;
-        }
-        text = next;
-    }
-}
-
-fn decoded_once(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let hex = bytes.get(at + 1..at + 3).filter(|_| *byte == b'%').and_then(|digits| {
-            let high = char::from(*digits.first()?).to_digit(16)?;
-            let low = char::from(*digits.last()?).to_digit(16)?;
-            u8::try_from(high * 16 + low).ok()
-        });
-        out.push(hex.unwrap_or(*byte));
-        at += if hex.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]
@@ -166,22 +124,27 @@ mod tests {
             "/executor/v1/report",
             "/executor/v1/ready",
             "/Executor/V1/report",
-            "//executor//v1/report",
-            "/x/../executor/v1/report",
             "/executor/%76%31/report",
-            "/executor%2Fv1/report",
-            "/executor%252Fv1/report",
-            "/executor\\v1\\report",
+            "/executor/v1/",
             "/api/actions/runner.v1.RunnerService/Declare/",
             "/api/actions/runner.v1.RunnerService/%44eclare",
             "/API/Actions/runner.v1.RunnerService/Declare",
             "/api/actions",
-            "/./api/actions/ping.v1.PingService/Ping",
-            "*",
         ] {
             check(&Method::POST, path, Route::Forbidden);
         }
-        check(&Method::CONNECT, "/", Route::Forbidden);
+        for path in [
+            "//executor//v1/report",
+            "/x/../executor/v1/report",
+            "/executor%2Fv1/report",
+            "/executor%252Fv1/report",
+            "/executor\\v1\\report",
+            "/./api/actions/ping.v1.PingService/Ping",
+            "*",
+        ] {
+            let route = route(&Method::POST, path);
+            assert!(matches!(route, Route::Malformed(_)), "{path}: {route:?}");
+        }
     }
 
     #[test]

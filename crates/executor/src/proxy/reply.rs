@@ -1,15 +1,13 @@
 //! Replies that the proxy makes itself.
 
 use bytes::Bytes;
+use forward::BoxError;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 
 use crate::facade::Answer;
-
-/// Any failure of a body.
-pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of every reply.
 pub(super) type Body = UnsyncBoxBody<Bytes, BoxError>;

@@ -1,8 +1,12 @@
 //! What a job asks of Gitea through the loopback address.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Response;
+use tokio::sync::Notify;
 
 use crate::double::{Act, CAPABILITY, Facade, Seen};
 use crate::world::{Run, limits, steps};
@@ -18,7 +22,8 @@ fn stream_answer(path: &str) -> Response<Full<Bytes>> {
 }
 
 /// NEW-110, NEW-117, F84: a step's calls carry the executor's credentials and not its own; artifact URLs come back
-/// through the proxy; nothing else is edited; the executor's own routes are closed.
+/// through the proxy; nothing else is edited, and what the facade says to the proxy stays there; the executor's own
+/// routes are closed.
 #[tokio::test]
 async fn a_step_talks_to_gitea() {
     let script = "\
@@ -26,7 +31,8 @@ curl -sS -H 'x-runner-token: forged' -H 'x-runner-uuid: forged' -H 'authorizatio
 curl -sS -X POST -d '{}' $GITHUB_SERVER_URL/twirp/github.actions.results.api.v1.ArtifactService/CreateArtifact | sed \"s#$GITHUB_SERVER_URL#OWN#\"; echo
 curl -sS -o /dev/null -w 'report %{http_code}\\n' -X POST -d '{\"event\":\"hello\"}' $GITHUB_SERVER_URL/executor/v1/report
 curl -sS -o /dev/null -w 'fetch %{http_code}\\n' -X POST -H 'content-type: application/proto' $GITHUB_SERVER_URL/api/actions/runner.v1.RunnerService/FetchTask
-curl -sS -o /dev/null -w 'spelled %{http_code}\\n' --path-as-is -X POST $GITHUB_SERVER_URL/api/./actions/runner.v1.RunnerService/FetchTask";
+curl -sS -o /dev/null -w 'spelled %{http_code}\\n' --path-as-is -X POST $GITHUB_SERVER_URL/api/./actions/runner.v1.RunnerService/FetchTask
+curl -sS -o /dev/null -D - $GITHUB_SERVER_URL/lab/once.git/info/refs | grep -qi x-gdr && echo told || echo untold";
     let facade = Facade::with_streams(steps(&[script]), |_| Act::Serve, stream_answer).await;
     assert_eq!(Run::start(&facade, limits()).code().await, 0);
     let log = facade.log();
@@ -35,7 +41,8 @@ curl -sS -o /dev/null -w 'spelled %{http_code}\\n' --path-as-is -X POST $GITHUB_
         r#"{"signedUploadUrl":"OWN/twirp/up?sig=1"}"#,
         "report 403",
         "fetch 401",
-        "spelled 403",
+        "spelled 400",
+        "untold",
     ] {
         assert!(log.iter().any(|have| have == row), "{row} is not in {log:#?}");
     }
@@ -44,9 +51,24 @@ curl -sS -o /dev/null -w 'spelled %{http_code}\\n' --path-as-is -X POST $GITHUB_
         .iter()
         .filter_map(|seen| if let Seen::Stream { path, headers } = seen { Some((path, headers)) } else { None });
     let streams: Vec<_> = streams.collect();
-    assert_eq!(streams.len(), 2, "{streams:?}");
+    assert_eq!(streams.len(), 3, "{streams:?}");
     let (_, headers) = streams.first().unwrap();
     assert_eq!(headers.get("authorization").unwrap(), "Basic job");
     assert_eq!(headers.get("x-runner-token").unwrap(), CAPABILITY);
     assert_eq!(headers.get("host").unwrap(), "facade.invalid");
+}
+
+/// §1.4: an upstream that falls silent costs a job the limit and no more.
+#[tokio::test]
+async fn a_silent_upstream() {
+    let script = "curl -sS -m 20 -o /dev/null -w 'silence %{http_code}\\n' $GITHUB_SERVER_URL/lab/once.git/info/refs";
+    let facade = Facade::start(steps(&[script]), |seen| match seen.last() {
+        Some(Seen::Stream { .. }) => Act::Wait(Arc::new(Notify::new())),
+        _ => Act::Serve,
+    })
+    .await;
+    let limits = executor::Limits { no_progress: Duration::from_millis(500), ..limits() };
+    assert_eq!(Run::start(&facade, limits).code().await, 0);
+    let log = facade.log();
+    assert!(log.iter().any(|row| row == "silence 504"), "{log:#?}");
 }

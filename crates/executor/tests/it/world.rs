@@ -48,7 +48,7 @@ impl Run {
         let settings = Settings {
             assignment: ASSIGNMENT.to_owned(),
             capability: CAPABILITY.to_owned().into(),
-            authority: "facade.invalid:443".to_owned(),
+            authority: "facade.invalid:443".parse().unwrap(),
             spiffe_id: "spiffe://example.org/ci/lab/once/j".to_owned(),
             workload_socket: "unix:///run/example.sock".to_owned(),
             backend: "local".to_owned(),
