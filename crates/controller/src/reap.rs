@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use domain::executor_api::ExecutorExit;
 use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId};
 use domain::lifecycle::{Event, Executor, Life, Phase};
 use domain::metadata::{ExecutorRecord, Mark};
@@ -24,13 +25,6 @@ use crate::telemetry::events::{
 };
 
 const TICK: Duration = Duration::from_secs(2);
-
-/// Exit code of an executor whose final report was not delivered before its spool's end (requirements §1.5).
-const REPORT_LOST: i32 = 14;
-/// Exit code of an executor without its exact SVID.
-const NO_IDENTITY: i32 = 10;
-/// Exit code of an executor that did not reach the facade.
-const NO_FACADE: i32 = 11;
 
 /// What the room needs.
 pub struct Reap {
@@ -221,11 +215,13 @@ impl Reap {
 }
 
 fn reason_of(exit: &Exit) -> Reason {
-    match exit.code {
-        Some(REPORT_LOST) => Reason::ResultLost,
-        Some(NO_IDENTITY) => Reason::IdentityTimeout,
-        Some(NO_FACADE) => Reason::ClaimTimeout,
-        _ => Reason::ExecutorExited,
+    match exit.code.and_then(ExecutorExit::of_code) {
+        Some(ExecutorExit::ReportLost) => Reason::ResultLost,
+        Some(ExecutorExit::NoIdentity) => Reason::IdentityTimeout,
+        Some(ExecutorExit::NoFacade) => Reason::ClaimTimeout,
+        Some(ExecutorExit::Usage | ExecutorExit::NothingToDo | ExecutorExit::NotStarted) | None => {
+            Reason::ExecutorExited
+        }
     }
 }
 

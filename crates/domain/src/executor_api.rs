@@ -18,6 +18,46 @@ pub const ASSIGNMENT_HEADER: &str = "x-runner-uuid";
 /// Header that carries the capability on every call of an executor.
 pub const CAPABILITY_HEADER: &str = "x-runner-token";
 
+/// Header on the facade's replies of Gitea's artifact services: the base URL under which Gitea names itself in them. The
+/// executor's proxy needs it (NEW-110) and keeps it from the job.
+pub const GITEA_BASE_HEADER: &str = "x-gdr-gitea-base";
+
+/// How an executor ends when its end is not its runner's (requirements §1.5); every other exit code is the runner's own,
+/// or 128 and the number of a signal. None says anything about the job's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExecutorExit {
+    /// Missing or malformed launch environment (EXE-1).
+    Usage = 2,
+    /// The assigned X.509-SVID did not come in time (NEW-111).
+    NoIdentity = 10,
+    /// The facade could not be reached, or did not find the executor right, in time (EXE-4).
+    NoFacade = 11,
+    /// `unauthenticated`: there is no work for this executor (NEW-160).
+    NothingToDo = 12,
+    /// The runner could not be started.
+    NotStarted = 13,
+    /// A final report was not delivered before the spool's end (NEW-112).
+    ReportLost = 14,
+}
+
+impl ExecutorExit {
+    const ALL: [Self; 6] =
+        [Self::Usage, Self::NoIdentity, Self::NoFacade, Self::NothingToDo, Self::NotStarted, Self::ReportLost];
+
+    /// The code of the process.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// What the code of a process means; none when it is the runner's own or a signal's.
+    #[must_use]
+    pub fn of_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|exit| i32::from(exit.code()) == code)
+    }
+}
+
 /// The one word that says what is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotReady {
@@ -56,4 +96,22 @@ pub enum Report {
 pub struct Reply {
     /// False: end the runner in order and say goodbye (the assignment has ended or belongs to a newer epoch).
     pub go_on: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NEW-119: the table of §1.5.
+    #[test]
+    fn exit_codes() {
+        let codes = ExecutorExit::ALL.map(ExecutorExit::code);
+        assert_eq!(codes, [2, 10, 11, 12, 13, 14]);
+        for exit in ExecutorExit::ALL {
+            assert_eq!(ExecutorExit::of_code(i32::from(exit.code())), Some(exit));
+        }
+        for other in [0, 1, 15, 143, -1, 256 + 10] {
+            assert_eq!(ExecutorExit::of_code(other), None, "{other}");
+        }
+    }
 }

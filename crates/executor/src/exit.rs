@@ -1,17 +1,19 @@
-//! Exit codes of the executor (requirements §1.5). They never say anything about the job's result.
+//! Why an executor ended, and its exit code (requirements §1.5), which never says anything about the job's result.
 
 use std::process::ExitCode;
+
+use domain::executor_api::ExecutorExit;
 
 /// Why the executor ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Missing or malformed launch environment (EXE-1).
+    /// Missing or malformed launch environment.
     Usage,
-    /// The assigned X.509-SVID did not come in time (NEW-111).
+    /// The assigned X.509-SVID did not come in time.
     NoIdentity,
-    /// The facade could not be reached, or did not find us right, in time (EXE-4).
+    /// The facade could not be reached, or did not find us right, in time.
     NoFacade,
-    /// `unauthenticated`: there is no work for this executor (NEW-160).
+    /// There is no work for this executor.
     NothingToDo,
     /// The runner could not be started.
     NotStarted,
@@ -48,13 +50,13 @@ impl Exit {
     /// The process exit code of this end.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::Usage => 2,
-            Self::NoIdentity => 10,
-            Self::NoFacade => 11,
-            Self::NothingToDo => 12,
-            Self::NotStarted => 13,
+            Self::Usage => ExecutorExit::Usage.code(),
+            Self::NoIdentity => ExecutorExit::NoIdentity.code(),
+            Self::NoFacade => ExecutorExit::NoFacade.code(),
+            Self::NothingToDo => ExecutorExit::NothingToDo.code(),
+            Self::NotStarted => ExecutorExit::NotStarted.code(),
             Self::Interrupted { signal } => by_signal(*signal),
-            Self::Runner(RunnerEnd { delivered: Delivered::NotAll, .. }) => 14,
+            Self::Runner(RunnerEnd { delivered: Delivered::NotAll, .. }) => ExecutorExit::ReportLost.code(),
             Self::Runner(RunnerEnd { code: Some(code), .. }) => u8::try_from(*code).unwrap_or(1),
             Self::Runner(RunnerEnd { signal: Some(signal), .. }) => by_signal(*signal),
             Self::Runner(RunnerEnd { .. }) => 1,

@@ -12,6 +12,7 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use axum::response::Response;
 use connectrpc::ErrorCode;
+use domain::executor_api::GITEA_BASE_HEADER;
 use domain::lifecycle::Phase;
 use forward::path::{self, Segments};
 use forward::{Forwarder, Streamed};
@@ -26,9 +27,6 @@ use crate::gitea::connector;
 
 /// Below Gitea's own, so that no request goes out on a connection that is just being closed.
 const IDLE: Duration = Duration::from_secs(20);
-
-/// Tells the executor's proxy which base URL stands in the replies of the artifact services (NEW-110).
-const GITEA_BASE: HeaderName = HeaderName::from_static("x-gdr-gitea-base");
 
 /// Request headers that pass; everything else stays here (NEW-96).
 const PASSED: [HeaderName; 22] = [
@@ -95,7 +93,7 @@ pub(super) async fn pass(
     match upstream.forwarder.forward(request, rewrite).await {
         Ok(mut response) => {
             if artifacts {
-                response.headers_mut().insert(GITEA_BASE, upstream.base.clone());
+                response.headers_mut().insert(GITEA_BASE_HEADER, upstream.base.clone());
             }
             response.map(Body::new)
         }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use domain::executor_api::GITEA_BASE_HEADER;
 use forward::{BoxError, ForwardError, Forwarder, Streamed};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::uri::{Authority, InvalidUriParts, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
@@ -14,9 +15,6 @@ use super::artifacts::{bases, rewrite};
 use super::reply::{Body, full, text};
 use crate::facade::{Credentials, with_causes};
 use crate::link::Link;
-
-/// Set by the facade on replies of the artifact services: the base URLs under which Gitea names itself (NEW-110).
-const GITEA_BASE: HeaderName = HeaderName::from_static("x-gdr-gitea-base");
 
 /// Replies of the artifact services that name URLs: a list of all artifacts of a run at most.
 const JSON_LIMIT: usize = 8 << 20;
@@ -128,9 +126,9 @@ fn streamed(response: Response<Streamed<Incoming>>) -> Response<Body> {
 
 /// Takes the facade's own header out of the reply and returns what it names.
 fn take_gitea_bases(headers: &mut HeaderMap) -> Vec<String> {
-    let named = headers.get_all(GITEA_BASE).into_iter().filter_map(|value| value.to_str().ok());
+    let named = headers.get_all(GITEA_BASE_HEADER).into_iter().filter_map(|value| value.to_str().ok());
     let named = named.flat_map(bases).map(str::to_owned).collect();
-    headers.remove(GITEA_BASE);
+    headers.remove(GITEA_BASE_HEADER);
     named
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use domain::executor_api::GITEA_BASE_HEADER;
 use http_body_util::Full;
 use hyper::Response;
 use tokio::sync::Notify;
@@ -17,7 +18,7 @@ fn stream_answer(path: &str) -> Response<Full<Bytes>> {
         _ => ("application/json", r#"{"signedUploadUrl":"https://git.example.org/twirp/up?sig=1"}"#),
     };
     let response =
-        Response::builder().header("content-type", kind).header("x-gdr-gitea-base", "https://git.example.org");
+        Response::builder().header("content-type", kind).header(GITEA_BASE_HEADER, "https://git.example.org");
     response.body(Full::new(Bytes::from(body))).unwrap()
 }
 
