@@ -25,7 +25,7 @@ mod telemetry;
 mod termination;
 mod token;
 
-pub use limits::{Graces, Limits, Patience};
+pub use limits::{Graces, Limits, Patience, StrayGraces};
 pub use link::{BoxStream, Link, Stream};
 pub use runner::launch::Starter;
 pub use runner::orphans::Orphans;

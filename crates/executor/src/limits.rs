@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use crate::runner::orphans::strays::StrayGraces;
 pub use crate::spool::Patience;
 pub use crate::supervise::Graces;
 

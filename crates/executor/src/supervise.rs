@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::runner::orphans::strays::StrayGraces;
+
 /// Time limits of requirements §1.4.
 #[derive(Debug, Clone, Copy)]
 pub struct Graces {
@@ -14,6 +16,8 @@ pub struct Graces {
     pub shutdown: Duration,
     /// From the first `unauthenticated` to SIGTERM, and from there to SIGKILL.
     pub idle: Duration,
+    /// What an interrupted job's processes get that its runner left behind.
+    pub strays: StrayGraces,
 }
 
 impl Default for Graces {
@@ -22,6 +26,7 @@ impl Default for Graces {
             announcement: Duration::from_secs(5),
             shutdown: Duration::from_secs(6 * 60),
             idle: Duration::from_secs(5),
+            strays: StrayGraces::default(),
         }
     }
 }
@@ -115,6 +120,11 @@ impl Supervision {
     /// Waiting for [`Event::Announced`].
     pub(crate) fn announcing(&self) -> bool {
         matches!(self.phase, Phase::Announcing { .. })
+    }
+
+    /// The job was interrupted and its runner has its last grace: what the job left behind must not use it up.
+    pub(crate) fn winding_up(&self) -> bool {
+        matches!(self.phase, Phase::Terminated { why: Why::Asked, .. })
     }
 
     /// The runner was told that there is nothing to do, or was ended for it; valid once it has ended.

@@ -2,7 +2,10 @@
 //!
 //! The runner gives every step a process group of its own, so its own group does not hold them, and a cancelled step
 //! leaves its grandchildren running. The executor adopts them, reaps them while it lives (NEW-114) and ends them once
-//! the runner has ended (NEW-113).
+//! the runner has ended (NEW-113); after a SIGTERM earlier, because a runner waits for whoever holds the output of its
+//! step ([`strays`]).
+
+pub(crate) mod strays;
 
 use std::time::Duration;
 
@@ -59,23 +62,38 @@ impl Orphans {
     }
 }
 
-/// The children of this process, by every process's own word.
+/// The children of this process.
 fn children() -> Vec<Pid> {
     let own = getpid();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(Pid::from_raw).filter(|pid| parent_of(*pid) == Some(own)).collect()
+    processes().into_iter().filter(|process| process.parent == own).map(|process| process.pid).collect()
 }
 
-fn parent_of(pid: Pid) -> Option<Pid> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    parent_in(&stat)
+/// A process by its own word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Seen {
+    pid: Pid,
+    parent: Pid,
+    /// In clock ticks after the boot; with the number it names one process for ever.
+    started: u64,
 }
 
-/// The fourth field of `/proc/<pid>/stat`; the second is a name in brackets that may hold anything.
-fn parent_in(stat: &str) -> Option<Pid> {
+/// All processes that can be seen and have a parent.
+fn processes() -> Vec<Seen> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?));
+    pids.filter_map(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+        in_stat(pid, &stat)
+    })
+    .collect()
+}
+
+/// Fields 4 and 22 of `/proc/<pid>/stat`; the second is a name in brackets that may hold anything.
+fn in_stat(pid: Pid, stat: &str) -> Option<Seen> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    Pid::from_raw(after_name.split_whitespace().nth(1)?.parse().ok()?)
+    let field = |number: usize| after_name.split_whitespace().nth(number - 3);
+    let parent = Pid::from_raw(field(4)?.parse().ok()?)?;
+    Some(Seen { pid, parent, started: field(22)?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -115,10 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn parents() {
-        assert_eq!(parent_in("7 (sh) S 42 7 7 0"), Pid::from_raw(42));
-        assert_eq!(parent_in("7 (a) R 1 (b)) S 42 7 7 0"), Pid::from_raw(42));
-        assert_eq!(parent_in("7 (kthreadd) S 0 0"), None);
-        assert_eq!(parent_in(""), None);
+    fn words_of_a_process() {
+        const REST: &str = "7 7 0 -1 4194560 88 0 0 0 0 0 0 0 20 0 1 0 4711 2973696 0";
+        let pid = Pid::from_raw(7).unwrap();
+        let seen = Some(Seen { pid, parent: Pid::from_raw(42).unwrap(), started: 4711 });
+        assert_eq!(in_stat(pid, &format!("7 (sh) S 42 {REST}")), seen);
+        assert_eq!(in_stat(pid, &format!("7 (a) R 1 (b)) S 42 {REST}")), seen);
+        assert_eq!(in_stat(pid, &format!("7 (kthreadd) S 0 {REST}")), None);
+        assert_eq!(in_stat(pid, "7 (sh) S 42"), None);
+        assert_eq!(in_stat(pid, ""), None);
     }
 }

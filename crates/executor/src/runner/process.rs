@@ -12,6 +12,7 @@ use rustix::process::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::orphans::Orphans;
+use super::orphans::strays::{StrayGraces, Strays};
 
 /// How the runner ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,11 @@ impl Process {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process id is out of range"))?;
         Ok(Self { pid, orphans, child_signals })
+    }
+
+    /// Those below this process that the runner has lost.
+    pub(crate) fn strays(&self, graces: StrayGraces) -> Strays {
+        Strays::new(self.orphans, self.pid, graces)
     }
 
     /// Sends a signal to the runner and everything that stayed in its group. A group that is gone is no error.

@@ -14,6 +14,7 @@ use crate::deliver::Outbox;
 use crate::facade::Facade;
 use crate::limits::Limits;
 use crate::proxy::Notice;
+use crate::runner::orphans::strays::Strays;
 use crate::runner::process::{Ended, Process};
 use crate::signals::{self, Signals};
 use crate::supervise::{Action, Event, Supervision};
@@ -26,6 +27,7 @@ pub(super) struct Watch {
     limits: Limits,
     registration: PathBuf,
     supervision: Supervision,
+    strays: Strays,
     cause: String,
 }
 
@@ -39,7 +41,8 @@ impl Watch {
         registration: PathBuf,
     ) -> Self {
         let supervision = Supervision::new(limits.graces);
-        Self { process, outbox, facade, limits, registration, supervision, cause: String::new() }
+        let strays = process.strays(limits.graces.strays);
+        Self { process, outbox, facade, limits, registration, supervision, strays, cause: String::new() }
     }
 
     /// The runner was sent home; valid after its end.
@@ -56,6 +59,8 @@ impl Watch {
         let (end_wanted, mut end_asked) = mpsc::channel(1);
         let alive = tokio::spawn(keep_alive(Arc::clone(&self.facade), self.limits, end_wanted));
         let outbox = Arc::clone(&self.outbox);
+        let mut looks = interval(Strays::LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = loop {
             let event = tokio::select! {
                 // What has already passed the proxy counts before the clock does.
@@ -66,6 +71,10 @@ impl Watch {
                 Some(signal) = signals.recv() => Some(self.end_asked(signals::name(signal))),
                 Some(()) = end_asked.recv() => Some(self.end_asked("the facade ended this assignment".to_owned())),
                 () = at(self.supervision.wake_at()) => Some(Event::Tick),
+                _ = looks.tick(), if self.supervision.winding_up() => {
+                    self.strays.look();
+                    None
+                }
             };
             if let Some(action) = event.and_then(|event| self.supervision.handle(event, Instant::now())) {
                 self.act(action);

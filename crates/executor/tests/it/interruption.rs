@@ -1,10 +1,12 @@
 //! A signal in mid-job.
 
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::executor_api::Report;
+use executor::StrayGraces;
 use tokio::sync::Notify;
 
 use crate::double::{Act, Facade, Seen, UNAVAILABLE};
@@ -109,4 +111,37 @@ async fn before_the_runner() {
     assert_eq!(run.code().await, 143);
     assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: None, interrupted: true, delivered: true });
     assert!(!facade.seen().iter().any(|seen| matches!(seen, Seen::Declare(_))));
+}
+
+/// NEW-113: what a killed step leaves behind holds the runner up for seconds and not until it is killed itself: the final
+/// report comes. The orphan that ignores SIGTERM gets SIGKILL.
+#[tokio::test]
+async fn strays_do_not_hold_the_runner_up() {
+    let own = std::env::current_exe().unwrap();
+    let arguments = ["--exact", "--ignored", "interruption::executor_process"];
+    let output = tokio::task::spawn_blocking(move || Command::new(own).args(arguments).output().unwrap());
+    let output: Output = tokio::time::timeout(Duration::from_secs(120), output).await.unwrap().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{log}");
+}
+
+#[tokio::test]
+#[ignore = "a process of its own, started by another test"]
+async fn executor_process() {
+    let script = "sh -c 'trap \"\" TERM; sleep 300; sleep 300' &\necho started; sleep 300";
+    let facade = Facade::start(steps(&[script]), |_| Act::Serve).await;
+    let mut limits = limits();
+    let strays = StrayGraces { terminate: Duration::from_secs(1), kill: Duration::from_secs(1) };
+    limits.graces.strays = strays;
+    limits.graces.shutdown = Duration::from_secs(100);
+    let run = Run::start_alone(&facade, limits);
+    facade.until(started).await;
+    let asked = Instant::now();
+    run.signal(SIGTERM);
+    assert_eq!(run.code().await, 0);
+    assert!(asked.elapsed() >= strays.terminate + strays.kill, "nobody held the runner up");
+    let seen = facade.seen();
+    assert!(seen.iter().any(Seen::is_last_log) && seen.iter().any(Seen::is_last_state));
+    assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: Some(0), interrupted: true, delivered: true });
 }

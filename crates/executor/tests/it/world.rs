@@ -8,6 +8,7 @@ use executor::{BoxStream, Limits, Link, Orphans, Settings, Starter};
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use runner_proto::runner::v1::Task;
+use rustix::process::{getpid, set_child_subreaper};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -34,6 +35,16 @@ impl Run {
     }
 
     pub(crate) fn start_with(starter: Starter, runner_binary: PathBuf, facade: &Facade, limits: Limits) -> Self {
+        Self::start_in(Orphans::NotOurs, starter, runner_binary, facade, limits)
+    }
+
+    /// In a process of its own, to which every orphan below it is handed.
+    pub(crate) fn start_alone(facade: &Facade, limits: Limits) -> Self {
+        set_child_subreaper(Some(getpid())).unwrap();
+        Self::start_in(Orphans::Adopted, Starter::Direct, runner_binary(), facade, limits)
+    }
+
+    fn start_in(orphans: Orphans, starter: Starter, runner_binary: PathBuf, facade: &Facade, limits: Limits) -> Self {
         let address = facade.address;
         let link = Link::new(move || {
             async move {
@@ -57,7 +68,7 @@ impl Run {
             runner_binary,
             runner_config: Some(config),
             starter,
-            orphans: Orphans::NotOurs,
+            orphans,
             limits,
         };
         let (signals, received) = mpsc::unbounded_channel();
