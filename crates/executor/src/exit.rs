@@ -63,6 +63,15 @@ impl Exit {
         }
     }
 
+    /// The executor could not do its work. A runner that fails is none of its failures.
+    pub(crate) fn is_failure(&self) -> bool {
+        match self {
+            Self::Usage | Self::NoIdentity | Self::NoFacade | Self::NotStarted => true,
+            Self::NothingToDo | Self::Interrupted { .. } => false,
+            Self::Runner(end) => end.delivered == Delivered::NotAll,
+        }
+    }
+
     /// One word for the termination message and the log.
     pub(crate) fn reason(&self) -> &'static str {
         match self {

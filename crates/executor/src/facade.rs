@@ -12,6 +12,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::client::legacy::Client;
+use serde::Deserialize;
 
 use crate::answer::Outcome;
 use crate::link::Link;
@@ -61,6 +62,14 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
+/// An error as Connect writes it (Gitea contract §3.1).
+#[derive(Deserialize)]
+struct ConnectError {
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
 impl Answer {
     fn none(problem: &str) -> Self {
         Self { status: None, headers: HeaderMap::new(), body: Bytes::copy_from_slice(problem.as_bytes()) }
@@ -71,13 +80,17 @@ impl Answer {
         Outcome::of(self.status)
     }
 
-    /// One line for the log: never the body of a success.
+    /// One line for the log. Of a body nothing is taken but the text of an error in Connect's form, so that no task
+    /// gets into a log, whatever status it came with.
     pub(crate) fn problem(&self) -> String {
-        let text: String = String::from_utf8_lossy(&self.body).chars().take(200).collect();
-        match self.status {
-            None => text,
-            Some(StatusCode::OK) => "answered".to_owned(),
-            Some(status) => format!("{status}: {text}"),
+        let Some(status) = self.status else {
+            return String::from_utf8_lossy(&self.body).into_owned();
+        };
+        match serde_json::from_slice::<ConnectError>(&self.body) {
+            Ok(error) if !status.is_success() => {
+                format!("{status}: {}: {}", error.code, error.message.chars().take(200).collect::<String>())
+            }
+            _ => status.to_string(),
         }
     }
 }
@@ -164,4 +177,35 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[track_caller]
+    fn check(status: Option<u16>, body: &'static str, problem: &str) {
+        let status = status.map(|status| StatusCode::from_u16(status).unwrap());
+        let answer = Answer { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) };
+        assert_eq!(answer.problem(), problem);
+    }
+
+    /// Invariant 10: what an answer brings is not logged, only what a failure says about itself.
+    #[test]
+    fn what_is_said_of_an_answer() {
+        check(None, "no answer in 5s", "no answer in 5s");
+        check(
+            Some(503),
+            r#"{"code":"unavailable","message":"not yet"}"#,
+            "503 Service Unavailable: unavailable: not yet",
+        );
+        check(Some(401), r#"{"code":"unauthenticated"}"#, "401 Unauthorized: unauthenticated: ");
+        for status in [200, 206, 500] {
+            let line = StatusCode::from_u16(status).unwrap().to_string();
+            check(Some(status), "\u{8}l\u{12}PASSWORD=hunter2", &line);
+        }
+        check(Some(200), r#"{"code":"x","message":"hunter2"}"#, "200 OK");
+    }
 }

@@ -42,19 +42,29 @@ pub fn run(get: impl Fn(&str) -> Option<String>) -> ExitCode {
         Ok((settings, launch)) => in_runtime(&settings, &launch),
         Err(end) => end,
     };
-    tracing::info!(exit = end.exit.code(), reason = end.exit.reason(), detail = %end.detail, "the executor ends");
+    say(&end);
     termination::write(&end);
     ExitCode::from(&end.exit)
+}
+
+fn say(end: &End) {
+    let (code, reason, detail) = (end.exit.code(), end.exit.reason(), &end.detail);
+    if end.exit.is_failure() {
+        tracing::error!(exit = code, reason, %detail, "the executor failed");
+    } else {
+        tracing::info!(exit = code, reason, %detail, "the executor ends");
+    }
 }
 
 /// What the session itself does not need.
 struct Launch {
     env: LaunchEnv,
     facade: Uri,
+    /// How long the identity may take.
+    patience: Duration,
 }
 
 fn prepared(get: impl Fn(&str) -> Option<String>) -> Result<(Settings, Launch), End> {
-    let usage = |problem: String| End::early(Exit::Usage, problem);
     let (env, source) = LaunchEnv::parse(get)
         .map_err(|errors| usage(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
     let capability = match source {
@@ -67,6 +77,15 @@ fn prepared(get: impl Fn(&str) -> Option<String>) -> Result<(Settings, Launch), 
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%error, "a step may be able to read the executor's memory");
     }
+    of_env(env, capability, starter, Orphans::adopt())
+}
+
+fn of_env(
+    env: LaunchEnv,
+    capability: Zeroizing<String>,
+    starter: Starter,
+    orphans: Orphans,
+) -> Result<(Settings, Launch), End> {
     let facade: Uri = env.facade_url.parse().map_err(|error| usage(format!("CI_RUNNER_FACADE_URL: {error}")))?;
     let Some(authority) = facade.authority().cloned() else {
         return Err(usage("CI_RUNNER_FACADE_URL: it names no host".to_owned()));
@@ -83,10 +102,14 @@ fn prepared(get: impl Fn(&str) -> Option<String>) -> Result<(Settings, Launch), 
         runner_binary: env.runner_binary.as_deref().unwrap_or("gitea-runner").into(),
         runner_config: env.runner_config.as_deref().map(PathBuf::from),
         starter,
-        orphans: Orphans::adopt(),
+        orphans,
         limits: Limits::default(),
     };
-    Ok((settings, Launch { env, facade }))
+    Ok((settings, Launch { env, facade, patience: IDENTITY }))
+}
+
+fn usage(problem: String) -> End {
+    End::early(Exit::Usage, problem)
 }
 
 /// Reads the capability and removes its file, so that no step finds it. A read-only mount keeps it; the capability is
@@ -106,24 +129,27 @@ fn capability_file(path: &Path) -> Result<Zeroizing<String>, String> {
 fn in_runtime(settings: &Settings, launch: &Launch) -> End {
     // One thread: it is the one that starts the runner, and the kernel counts a parent's death by thread.
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(with_identity(settings, launch)),
+        Ok(runtime) => runtime.block_on(signalled(settings, launch)),
         Err(error) => End::early(Exit::NotStarted, format!("start the runtime: {error}")),
     }
 }
 
-async fn with_identity(settings: &Settings, launch: &Launch) -> End {
-    let mut signals = match signals::of_this_process() {
-        Ok(signals) => signals,
-        Err(error) => return End::early(Exit::NotStarted, format!("listen to signals: {error}")),
-    };
+async fn signalled(settings: &Settings, launch: &Launch) -> End {
+    match signals::of_this_process() {
+        Ok(mut signals) => with_identity(settings, launch, &mut signals).await,
+        Err(error) => End::early(Exit::NotStarted, format!("listen to signals: {error}")),
+    }
+}
+
+async fn with_identity(settings: &Settings, launch: &Launch, signals: &mut Signals) -> End {
     let identity = tokio::select! {
-        identity = identity::exact(&launch.env.workload_socket, &launch.env.spiffe_id, IDENTITY) => identity,
+        identity = identity::exact(&launch.env.workload_socket, &launch.env.spiffe_id, launch.patience) => identity,
         Some(signal) = signals.recv() => return End::early(Exit::Interrupted { signal }, "no identity yet"),
     };
     match identity {
         Ok(identity) => {
             tracing::info!("the exact SVID is there");
-            served(settings, launch, &identity, &mut signals).await
+            served(settings, launch, &identity, signals).await
         }
         Err(error) => End::early(Exit::NoIdentity, error.to_string()),
     }
@@ -162,5 +188,34 @@ mod tests {
         assert!(capability_file(&path).unwrap_err().contains("CI_RUNNER_CAPABILITY_FILE"));
         std::fs::write(&path, " \n").unwrap();
         assert!(capability_file(&path).unwrap_err().contains("empty"));
+    }
+
+    /// NEW-111, NEW-119: an SVID that never comes is waited for in patience, and then it is exit 10 and the wanted ID is
+    /// named. Nobody listens on the socket.
+    #[tokio::test]
+    async fn no_identity() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = LaunchEnv {
+            id: "gitea-task-7".parse().unwrap(),
+            facade_url: "https://facade.invalid:8443".to_owned(),
+            facade_spiffe_id: "spiffe://example.org/facade".parse().unwrap(),
+            spiffe_id: "spiffe://example.org/ci/o/r/j".parse().unwrap(),
+            backend: domain::id::Backend::Local,
+            workload_socket: format!("unix://{}", dir.path().join("api.sock").display()),
+            capability_file: None,
+            labels: vec!["local".to_owned()],
+            deadline: "2100-01-01T00:00:00Z".parse().unwrap(),
+            runner_binary: None,
+            runner_config: None,
+        };
+        let made = of_env(env, Zeroizing::new("c2.text".to_owned()), Starter::Direct, Orphans::NotOurs);
+        let (settings, launch) = made.ok().unwrap();
+        let launch = Launch { patience: Duration::from_millis(300), ..launch };
+        let (_nobody, mut signals) = tokio::sync::mpsc::unbounded_channel();
+        let begin = std::time::Instant::now();
+        let end = with_identity(&settings, &launch, &mut signals).await;
+        assert!(begin.elapsed() >= launch.patience);
+        assert_eq!(end.exit.code(), 10);
+        assert!(end.detail.contains("spiffe://example.org/ci/o/r/j"), "{}", end.detail);
     }
 }

@@ -57,7 +57,7 @@ async fn dies_with_its_parent() {
     tokio::time::timeout(Duration::from_secs(20), rest).await.expect("the runner outlives its parent").unwrap();
 }
 
-/// EXE-1: everything that is missing or malformed, at once, and exit 2.
+/// EXE-1: everything that is missing or malformed, at once, as an error, and exit 2.
 #[test]
 fn environment() {
     let output = Command::new(PROGRAM)
@@ -68,6 +68,7 @@ fn environment() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains(r#""level":"ERROR""#), "{text}");
     for name in [
         "CI_ASSIGNMENT_ID",
         "CI_RUNNER_CAPABILITY",
