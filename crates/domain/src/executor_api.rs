@@ -27,7 +27,7 @@ pub const GITEA_BASE_HEADER: &str = "x-gdr-gitea-base";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExecutorExit {
-    /// Missing or malformed launch environment (EXE-1).
+    /// Missing or malformed launch environment (EXE-1). A runner that crashed ends with 2 as well.
     Usage = 2,
     /// The assigned X.509-SVID did not come in time (NEW-111).
     NoIdentity = 10,
