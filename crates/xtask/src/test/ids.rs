@@ -28,7 +28,7 @@ pub(super) fn unknown(root: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 /// Words of the form `ABC-12`.
-fn ids(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn ids(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| {
         word.split_once('-').is_some_and(|(family, number)| {
             let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -37,7 +37,7 @@ fn ids(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn family(id: &str) -> &str {
+pub(super) fn family(id: &str) -> &str {
     id.split('-').next().unwrap_or(id)
 }
 

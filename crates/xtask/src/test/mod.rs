@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything a change must pass, in the order in which a person wants to hear of it.
 
 mod count;
+mod docs;
 mod ids;
 mod links;
 mod stage;
@@ -84,6 +85,8 @@ async fn lint(root: &Path, rows: &mut Vec<Row>) {
     rows.push(inline("generated sources", || stage::none(&crate::proto::outdated(root)?)));
     rows.push(inline("links in documents", || stage::none(&links::broken(root)?)));
     rows.push(inline("requirement ids in the code", || stage::none(&ids::unknown(root)?)));
+    let untrue = docs::untrue(root).await;
+    rows.push(inline("documents against the code", || stage::none(&untrue?)));
     if let Ok(cache) = testkit::real::Cache::locate() {
         rows.push(command("spelling", root, Part::Typos.program(&cache), &["--config", "typos.toml"]).await);
         let deny = ["--offline", "--workspace", "check", "--hide-inclusion-graph", "bans", "licenses", "sources"];

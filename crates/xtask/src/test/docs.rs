@@ -1,0 +1,280 @@
+//! What the documents say must be so: commands, flags, files, names and ids are looked up, and what ARCHITECTURE.md
+//! says stands in one place only is looked for everywhere else.
+//!
+//! The specification and the contracts are left out: they speak of what is to come, and of other people's programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::CommandFactory as _;
+use tokio::process::Command;
+
+use super::ids;
+use super::links::tracked;
+use crate::child::run;
+use crate::say::Step;
+
+/// Other people's words and plans.
+const LEFT_OUT: [&str; 2] = ["docs/spec/", "docs/contracts/"];
+
+/// A text, the sources it is looked for in, and the places where it may stand.
+struct Absence(&'static str, &'static str, &'static [&'static str]);
+
+/// The absences of ARCHITECTURE.md that nothing else holds.
+const ABSENCES: [Absence; 5] = [
+    Absence("backend.delete(", "crates/controller/src/", &["reap.rs", "backend/"]),
+    Absence("ci.ddupan.top", "crates/", &["domain/src/metadata"]),
+    Absence("Disposition::Ack", "crates/controller/src/", &["launch.rs", "queue/"]),
+    Absence("Disposition::Reject", "crates/controller/src/", &["fetch.rs", "queue/"]),
+    Absence(
+        "env::var",
+        "crates/controller/src/",
+        // What jobs inherit, the executor's own variables, colours, a test's child.
+        &["config/raw.rs", "app/parts.rs", "command.rs", "telemetry/mod.rs", "lease.rs"],
+    ),
+];
+
+/// How long the build of the program and its answers may take.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// Help texts by command, words joined with a blank; the program itself is the empty text.
+type Manual = BTreeMap<String, String>;
+
+/// Everything that is not so, as `FILE: WHAT`.
+pub(super) async fn untrue(root: &Path) -> anyhow::Result<Vec<String>> {
+    let mut ours = Manual::new();
+    add_clap(&mut ours, "", &mut crate::Arguments::command());
+    let manuals = [("cargo xtask", ours), ("gitea-dynamic-runner", program_manual(root).await?)];
+    let known = Known::read(root)?;
+    let mut complaints = Vec::new();
+    for file in tracked(root, "*.md")? {
+        let name = file.display().to_string();
+        if LEFT_OUT.iter().any(|left_out| name.starts_with(left_out)) {
+            continue;
+        }
+        let text = std::fs::read_to_string(root.join(&file)).with_context(|| format!("read {name}"))?;
+        let mut found: Vec<String> = known.unknown_ids(&text);
+        for snippet in snippets(&text) {
+            found.extend(manuals.iter().flat_map(|(program, manual)| wrong_calls(snippet, program, manual)));
+            found.extend(known.unknown_names(snippet));
+            let missing = paths(snippet).filter(|path| !root.join(path).exists());
+            found.extend(missing.map(|path| format!("there is no {path}")));
+        }
+        complaints.extend(found.into_iter().map(|what| format!("{name}: {what}")));
+    }
+    for (name, text) in &known.sources {
+        let comments = text.lines().filter(|line| line.trim_start().starts_with("//"));
+        let unknown = comments.flat_map(|line| known.unknown_ids(line));
+        complaints.extend(unknown.map(|what| format!("{name}: {what}")));
+        complaints.extend(ABSENCES.iter().filter_map(|absence| absence.broken_by(name, text)));
+    }
+    Ok(complaints)
+}
+
+/// The manual of the operators' program, asked word by word.
+async fn program_manual(root: &Path) -> anyhow::Result<Manual> {
+    let mut manual = Manual::new();
+    let mut open = vec![String::new()];
+    while let Some(path) = open.pop() {
+        let mut command = Command::new(super::cargo());
+        command.args(["run", "--quiet", "--package", "controller", "--bin", "gitea-dynamic-runner", "--"]);
+        command.args(path.split_whitespace()).arg("--help").current_dir(root);
+        let finished = run(command, LIMIT, &mut Step::begin(format!("help of gitea-dynamic-runner {path}"))).await?;
+        ensure!(finished.status.success(), "gitea-dynamic-runner {path} --help: {}", finished.tail(50));
+        let help = finished.out();
+        open.extend(commands(&help).filter(|word| *word != "help").map(|word| joined(&path, word)));
+        manual.insert(path, help);
+    }
+    Ok(manual)
+}
+
+fn add_clap(manual: &mut Manual, path: &str, command: &mut clap::Command) {
+    manual.insert(path.to_owned(), command.render_long_help().to_string());
+    for sub in command.get_subcommands_mut() {
+        let path = joined(path, sub.get_name());
+        add_clap(manual, &path, sub);
+    }
+}
+
+fn joined(path: &str, word: &str) -> String {
+    format!("{path} {word}").trim().to_owned()
+}
+
+/// The words that a help text lists as commands.
+fn commands(help: &str) -> impl Iterator<Item = &str> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).filter_map(|l| l.split_whitespace().next())
+}
+
+/// The pieces of a Markdown text that are code: spans, and lines of fenced blocks.
+fn snippets(text: &str) -> Vec<&str> {
+    let (mut found, mut rest) = (Vec::new(), text);
+    while let Some((prose, after)) = rest.split_once("```") {
+        found.extend(prose.split('`').skip(1).step_by(2));
+        let (block, after) = after.split_once("```").unwrap_or((after, ""));
+        found.extend(block.lines().skip(1));
+        rest = after;
+    }
+    found.extend(rest.split('`').skip(1).step_by(2));
+    found
+}
+
+/// What a snippet says of a program that its manual does not know.
+fn wrong_calls(snippet: &str, program: &str, manual: &Manual) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (at, _) in snippet.match_indices(program) {
+        let inside = snippet[..at].ends_with(|c: char| c.is_alphanumeric() || "-@./".contains(c));
+        let Some(rest) = snippet[at + program.len()..].strip_prefix(' ').filter(|_| !inside) else { continue };
+        let tokens: Vec<&str> =
+            rest.split_whitespace().take_while(|t| !["#", ";", "|", "&&", ">"].contains(t)).collect();
+        let mut path = String::new();
+        for word in tokens.iter().take_while(|token| is_word(token)) {
+            let longer = joined(&path, word);
+            if manual.contains_key(&longer) {
+                path = longer;
+            } else if manual.get(&path).is_some_and(|help| commands(help).next().is_some()) {
+                wrong.push(format!("{program} knows no {longer:?}"));
+            } else {
+                break;
+            }
+        }
+        let help = manual.get(&path).map_or("", String::as_str);
+        let flags = tokens.iter().filter(|token| token.starts_with("--") && token.len() > 2);
+        let flags = flags.map(|flag| flag.split(['=', ',', '.', ']']).next().unwrap_or(flag));
+        let known: BTreeSet<&str> = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+        wrong
+            .extend(flags.filter(|flag| !known.contains(flag)).map(|flag| format!("{program} {path} knows no {flag}")));
+    }
+    wrong
+}
+
+fn is_word(token: &&&str) -> bool {
+    token.starts_with(|c: char| c.is_ascii_lowercase()) && token.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
+}
+
+/// Files of the repository that a snippet names.
+fn paths(snippet: &str) -> impl Iterator<Item = &str> {
+    let tokens = snippet.split(|c: char| c.is_whitespace() || "()[]{}<>,;'\"".contains(c));
+    tokens
+        .filter(|t| ["crates/", "docs/", ".ci/"].iter().any(|start| t.starts_with(start)))
+        .filter(|t| !t.contains('*'))
+}
+
+impl Absence {
+    fn broken_by(&self, name: &str, text: &str) -> Option<String> {
+        let Self(what, within, allowed) = self;
+        let place = name.strip_prefix(within)?;
+        let elsewhere = !place.starts_with("xtask/") && !allowed.iter().any(|allowed| place.starts_with(allowed));
+        (elsewhere && text.contains(what)).then(|| format!("{name}: `{what}` may stand in {} only", allowed.join(", ")))
+    }
+}
+
+/// What may be named.
+struct Known {
+    /// Sources by name.
+    sources: BTreeMap<String, String>,
+    /// Names with an underscore in sources and settings.
+    names: BTreeSet<String>,
+    /// Requirements, faults, fault tests.
+    ids: BTreeSet<String>,
+    families: BTreeSet<String>,
+}
+
+impl Known {
+    fn read(root: &Path) -> anyhow::Result<Self> {
+        let read = |name: &Path| std::fs::read_to_string(root.join(name)).with_context(|| format!("read {name:?}"));
+        let (mut sources, mut names) = (BTreeMap::new(), BTreeSet::new());
+        for pattern in ["crates/*.rs", "*.toml"] {
+            for file in tracked(root, pattern)? {
+                let text = read(&file)?;
+                names.extend(underscored(&text).map(str::to_owned));
+                if pattern == "crates/*.rs" {
+                    sources.insert(file.display().to_string(), text);
+                }
+            }
+        }
+        let faults = read(Path::new("docs/spec/faults.md"))?;
+        let requirements = read(Path::new("docs/spec/requirements.md"))?;
+        let entries = faults.lines().filter_map(|line| line.strip_prefix("- [")?.split("**").nth(1));
+        let tests = faults.lines().filter_map(|line| line.strip_prefix("## T").or(line.strip_prefix("| T")));
+        let tests = tests.filter_map(|rest| rest.split(' ').next()).map(|number| format!("T{number}"));
+        let rows = requirements.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next());
+        let rows: Vec<&str> = rows.flat_map(ids::ids).collect();
+        let families = rows.iter().map(|id| ids::family(id).to_owned()).collect();
+        let ids = entries.map(str::to_owned).chain(tests).chain(rows.iter().map(|id| (*id).to_owned())).collect();
+        Ok(Self { sources, names, ids, families })
+    }
+
+    fn unknown_names(&self, snippet: &str) -> Vec<String> {
+        let names = underscored(snippet).filter(|name| !self.names.contains(*name));
+        names.map(|name| format!("nothing here is called {name}")).collect()
+    }
+
+    fn unknown_ids(&self, text: &str) -> Vec<String> {
+        let requirements = ids::ids(text).filter(|id| self.families.contains(ids::family(id)));
+        let unknown = requirements.chain(numbered(text)).filter(|id| !self.ids.contains(*id));
+        unknown.map(|id| format!("the specification knows no {id}")).collect()
+    }
+}
+
+/// Names with an underscore inside.
+fn underscored(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').map(|word| word.trim_matches('_'));
+    words.filter(|word| word.contains('_') && word.starts_with(|c: char| c.is_ascii_alphabetic()))
+}
+
+/// Faults and fault tests: `F01` to `F999`, `T1` to `T99`.
+fn numbered(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| {
+        let digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let fault = word.strip_prefix('F').is_some_and(|n| digits(n) && (2..=3).contains(&n.len()));
+        fault || word.strip_prefix('T').is_some_and(|n| digits(n) && n.len() <= 2)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELP: &str =
+        "Does it\n\nUsage: p <COMMAND>\n\nCommands:\n  show   Shows\n         more\n  help   Help\n\nOptions:\n";
+
+    #[track_caller]
+    fn check(snippet: &str, expect: &[&str]) {
+        let show = "Usage: p show [OPTIONS] [FILE]\n\nOptions:\n      --json  JSON\n".to_owned();
+        let manual = Manual::from([(String::new(), HELP.to_owned()), ("show".to_owned(), show)]);
+        assert_eq!(wrong_calls(snippet, "p", &manual), expect, "{snippet}");
+    }
+
+    #[test]
+    fn commands_and_flags_are_looked_up() {
+        assert_eq!(commands(HELP).collect::<Vec<_>>(), ["show", "help"]);
+        check("p show file --json    # comment --other", &[]);
+        check("p 0.1.0, a.p hide, p@hide", &[]);
+        check("p hide --json", &["p knows no \"hide\"", "p  knows no --json"]);
+        check("p show --jso", &["p show knows no --jso"]);
+    }
+
+    #[test]
+    fn code_is_told_from_prose() {
+        let text = "a `b c` d\n```sh\ne f\ng\n```\nh `i\nj` k";
+        assert_eq!(snippets(text), ["b c", "e f", "g", "i\nj"]);
+        assert_eq!(
+            paths("see crates/x/y.rs, (docs/z.md) and target/q").collect::<Vec<_>>(),
+            ["crates/x/y.rs", "docs/z.md"]
+        );
+        assert_eq!(underscored("a_b C_D __x e").collect::<Vec<_>>(), ["a_b", "C_D"]);
+        assert_eq!(numbered("F01, F1234 T7 T100 f64 F_1 (T84)").collect::<Vec<_>>(), ["F01", "T7", "T84"]);
+    }
+
+    #[test]
+    fn an_absence_is_broken_elsewhere_only() {
+        let absence = Absence("x(", "crates/a/src/", &["b.rs", "c/"]);
+        assert_eq!(absence.broken_by("crates/a/src/b.rs", "x("), None);
+        assert_eq!(absence.broken_by("crates/a/src/c/d.rs", "x("), None);
+        assert_eq!(absence.broken_by("crates/z/src/e.rs", "x("), None);
+        assert!(absence.broken_by("crates/a/src/e.rs", "x(").is_some());
+    }
+}
