@@ -77,16 +77,18 @@ pub(super) async fn untrue(root: &Path) -> anyhow::Result<Vec<String>> {
 async fn program_manual(root: &Path) -> anyhow::Result<Manual> {
     let mut manual = Manual::new();
     let mut open = vec![String::new()];
+    let mut step = Step::begin("help of gitea-dynamic-runner");
     while let Some(path) = open.pop() {
         let mut command = Command::new(super::cargo());
         command.args(["run", "--quiet", "--package", "controller", "--bin", "gitea-dynamic-runner", "--"]);
         command.args(path.split_whitespace()).arg("--help").current_dir(root);
-        let finished = run(command, LIMIT, &mut Step::begin(format!("help of gitea-dynamic-runner {path}"))).await?;
+        let finished = run(command, LIMIT, &mut step).await?;
         ensure!(finished.status.success(), "gitea-dynamic-runner {path} --help: {}", finished.tail(50));
         let help = finished.out();
         open.extend(commands(&help).filter(|word| *word != "help").map(|word| joined(&path, word)));
         manual.insert(path, help);
     }
+    step.end("read");
     Ok(manual)
 }
 
