@@ -26,6 +26,9 @@ use crate::sealing::Sealing;
 use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_transition, scheduler_error};
 use pace::Pace;
 
+/// A round that takes longer than this is stuck (NEW-131): a FetchTask and a back-off, with room to spare.
+const STUCK: Duration = Duration::from_secs(180);
+
 /// What the loop needs.
 pub struct Fetch {
     /// The registration.
@@ -57,7 +60,9 @@ impl Fetch {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut pace = Pace::new(rand_seed());
         let (mut declared, mut changes) = (false, self.board.changes());
+        let turn = self.ops.liveness.watch("scheduler", STUCK);
         while !stop.is_cancelled() {
+            turn.turned();
             if !declared {
                 declared = self.declare(&mut pace, &stop).await;
                 continue;

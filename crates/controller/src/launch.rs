@@ -33,6 +33,8 @@ use crate::wire::outcome_of;
 
 /// A create that takes longer counts as failed with unknown outcome.
 const CREATE_DEADLINE: Duration = Duration::from_secs(90);
+/// A pass that takes longer than this is stuck (NEW-131).
+const STUCK: Duration = Duration::from_secs(120);
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
@@ -68,7 +70,9 @@ impl Launch {
     /// Runs until `stop`; messages that were not started are given back (CON-4).
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let (mut rebuilt, mut changes) = (false, self.board.changes());
+        let turn = self.ops.liveness.watch("launch", STUCK);
         while !stop.is_cancelled() {
+            turn.turned();
             if self.listed.get().is_some() {
                 match self.pass(&mut rebuilt).await {
                     Ok(()) => self.ops.readiness.set(|conditions| conditions.queue_trouble = None),

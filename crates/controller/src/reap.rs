@@ -25,6 +25,8 @@ use crate::telemetry::events::{
 };
 
 const TICK: Duration = Duration::from_secs(2);
+/// A pass that takes longer than this is stuck (NEW-131).
+const STUCK: Duration = Duration::from_secs(120);
 
 /// What the room needs.
 pub struct Reap {
@@ -54,7 +56,9 @@ impl Reap {
     /// Runs until `stop`. Executors are left alone then.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut changes = self.board.changes();
+        let turn = self.ops.liveness.watch("reap", STUCK);
         while !stop.is_cancelled() {
+            turn.turned();
             if let Err(error) = self.pass().await {
                 backend_lifecycle_error(self.kind, &error);
             }

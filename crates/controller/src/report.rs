@@ -18,6 +18,8 @@ use crate::ops::metrics::Cause;
 use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_processing_error, assignment_transition};
 use crate::wire::{outcome_of, proto_row, proto_steps, proto_time, result_of, word};
 
+/// A pass that takes longer than this is stuck (NEW-131).
+const STUCK: Duration = Duration::from_secs(60);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
@@ -37,7 +39,9 @@ impl Report {
     /// Reports until `stop`.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut changes = self.board.changes();
+        let turn = self.ops.liveness.watch("report", STUCK);
         while !stop.is_cancelled() {
+            turn.turned();
             for view in self.board.views() {
                 let wanted = view.wants.certificate.is_some() || view.wants.closing_row;
                 if wanted && self.under_way().insert(view.id) {

@@ -28,7 +28,7 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
         tracker: parts.tracker.clone(),
         under_way: Default::default(),
     });
-    let pulse = Arc::new(Pulse { board: Arc::clone(&parts.board), tracker: parts.tracker.clone() });
+    let pulse = Pulse { board: Arc::clone(&parts.board), ops: parts.ops.clone(), tracker: parts.tracker.clone() };
     let traffic = upstream.traffic();
     let facade = Arc::new(facade(&parts, upstream, capabilities));
     let Parts { identity, facade_listener, ops_listener, ops, board, config, .. } = parts;
@@ -43,7 +43,7 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     let stop = || shutdown.rooms.clone();
     rooms.spawn(named("launch", launch.run(stop())));
     rooms.spawn(named("reap", reap.run(stop())));
-    rooms.spawn(named("pulse", pulse.run(stop())));
+    rooms.spawn(named("pulse", Arc::new(pulse).run(stop())));
     rooms.spawn(named("report", report.run(stop())));
     rooms.spawn(named("facade", facade::serve(facade_listener, identity.acceptor(), facade.router(), stop())));
     let capacity = config.capacity.local.get();

@@ -186,7 +186,9 @@ impl Facade {
         }
         let Some(view) = self.board.view(id) else { return Ok(vec![Action::SendHome]) };
         let rows = story::rows(&view, self.board.now()).iter().map(proto_row).collect();
-        let log_shift = match turn.update_log(proto::UpdateLogRequest { rows, ..Default::default() }).await {
+        // The same index until the claim stands: rows that an earlier attempt stored are not stored twice.
+        let index = i64::try_from(view.life.log().rows_stored()).unwrap_or(i64::MAX);
+        let log_shift = match turn.update_log(proto::UpdateLogRequest { index, rows, ..Default::default() }).await {
             Ok(stored) => stored,
             Err(error) => return Err(to_runner(&error)),
         };

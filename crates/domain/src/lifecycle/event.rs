@@ -180,6 +180,8 @@ pub enum Action {
     Stop,
     /// Send Gitea an UpdateTask with the last steps seen.
     Heartbeat,
+    /// Write this row into the job's log: what the task waits for (NEW-28).
+    Tell(Row),
     /// [`Life::wants`] has something new for the rooms.
     Wake,
 }

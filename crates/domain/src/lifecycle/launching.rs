@@ -10,6 +10,7 @@ impl Life {
     pub(super) fn on_persisted(&mut self, now: Timestamp) -> Vec<Action> {
         if self.phase == Phase::Fetched {
             self.enter(Phase::Waiting, now);
+            self.waits_for("a free slot".to_owned());
         }
         vec![Action::Wake]
     }
@@ -42,7 +43,7 @@ impl Life {
         if let Some(reason) = permanent {
             return self.end(Ending { remedy, ..Ending::new(reason, cause) }, now);
         }
-        self.waiting_for = cause;
+        self.waits_for(cause);
         self.not_before = retry_at;
         self.enter(Phase::Waiting, now);
         vec![Action::Wake]
@@ -57,6 +58,7 @@ impl Life {
     }
 
     pub(super) fn waits_for(&mut self, cause: String) -> Vec<Action> {
+        self.news = Some(format!("Waiting for {cause}"));
         self.waiting_for = cause;
         vec![]
     }
@@ -85,7 +87,7 @@ impl Life {
             let cause = format!("{how}; {} executors ended before they took the task", self.deaths);
             return self.end(Ending::new(reason, cause), now);
         }
-        self.waiting_for = format!("a new executor: {how}");
+        self.waits_for(format!("a new executor: {how}"));
         self.not_before = now.saturating_add(Limits::relaunch_pause(self.deaths)).unwrap_or(now);
         self.enter(Phase::Waiting, now);
         vec![Action::Wake]

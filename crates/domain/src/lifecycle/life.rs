@@ -25,6 +25,10 @@ pub struct Life {
     pub(crate) not_before: Timestamp,
     /// What the last wait or failure was about, for the end's cause.
     pub(crate) waiting_for: String,
+    /// What the job's log does not say yet about the wait.
+    pub(crate) news: Option<String>,
+    /// When it was last told something.
+    pub(crate) told: Option<Timestamp>,
     pub(crate) said_hello: bool,
     /// The runner ended; its executor said so.
     pub(crate) said_goodbye: bool,
@@ -65,6 +69,8 @@ impl Life {
             deaths: 0,
             not_before: fetched_at,
             waiting_for: "a slot".to_owned(),
+            news: None,
+            told: None,
             said_hello: false,
             said_goodbye: false,
             interrupted: None,

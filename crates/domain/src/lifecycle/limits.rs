@@ -29,6 +29,10 @@ pub struct Limits {
     pub heartbeat: SignedDuration,
     /// Pulse for a claimed task whose executor is silent.
     pub heartbeat_silent: SignedDuration,
+    /// A task that starts within this time has no row about its wait.
+    pub quiet_start: SignedDuration,
+    /// The least time between two rows about a wait.
+    pub quiet: SignedDuration,
     /// Executors that may die before the claim and are replaced.
     pub relaunches: u32,
 }
@@ -49,6 +53,8 @@ impl Default for Limits {
             terminal_grace: secs(60),
             heartbeat: secs(5),
             heartbeat_silent: secs(30),
+            quiet_start: secs(5),
+            quiet: secs(30),
             relaunches: 3,
         }
     }

@@ -267,7 +267,7 @@ fn every_state_has_a_deadline() {
 fn the_pulse() {
     let walk = Walk::fetched().on(Event::Persisted).later(4);
     assert_eq!(walk.last, []);
-    assert_eq!(walk.later(1).last, [Action::Heartbeat]);
+    assert!(walk.later(1).last.contains(&Action::Heartbeat));
     let walk = Walk::running().on(Event::Answered { outcome: None }).later(29);
     assert_eq!(walk.last, []);
     assert_eq!(walk.later(1).last, [Action::Heartbeat]);
@@ -281,6 +281,31 @@ fn a_found_executor_goes_on() {
     let walk = walk.state(Outcome::Success, &ALL_GOOD);
     assert_eq!(walk.last, [Action::AskAgain], "the row kept back went down with the former process");
     assert!(matches!(walk.state(Outcome::Success, &ALL_GOOD).last[..], [Action::ForwardState { seal: Some(_) }]));
+}
+
+/// NEW-28, F33: the wait is told in the job's log: not when it is short, changes only, at most every 30 s.
+#[test]
+fn the_waiting_room_speaks() {
+    let told = |walk: &Walk| walk.last.iter().any(|action| matches!(action, Action::Tell(_)));
+    let failed = |cause: &str| Event::LaunchFailed {
+        permanent: None,
+        cause: cause.to_owned(),
+        remedy: String::new(),
+        retry_at: at(0),
+    };
+    let walk = Walk::fetched().on(Event::Persisted).later(4);
+    assert!(!told(&walk), "it may start yet");
+    let walk = walk.later(1);
+    let Some(Action::Tell(row)) = walk.last.first() else { panic!("{:?}", walk.last) };
+    assert_eq!(row.content, "Waiting for a free slot");
+    let walk = walk.later(60);
+    assert!(!told(&walk), "nothing changed");
+    let walk = walk.on(Event::LaunchBegun { epoch: Epoch::FIRST }).on(failed("the backend is away")).later(1);
+    assert!(told(&walk));
+    let walk = walk.on(Event::Settled).on(Event::ExecutorAbsent).on(Event::LaunchBegun { epoch: Epoch::FIRST.next() });
+    let walk = walk.on(failed("the backend is still away")).later(29);
+    assert!(!told(&walk), "not more often than every 30 s");
+    assert!(told(&walk.later(1)));
 }
 
 /// REG-4: a process that just started knows nothing of the rows Gitea holds; an ack below what the runner was told before
@@ -419,7 +444,11 @@ fn every_state_and_every_event() {
             for action in &actions {
                 let quiet = match action {
                     Action::ForwardRows { .. } => !life.log.is_closed(),
-                    Action::ForwardState { .. } | Action::Heartbeat | Action::HandOut | Action::WriteClaim => false,
+                    Action::ForwardState { .. }
+                    | Action::Tell(_)
+                    | Action::Heartbeat
+                    | Action::HandOut
+                    | Action::WriteClaim => false,
                     _ => true,
                 };
                 assert!(!over || quiet, "{action:?} after {event:?} in {:?}", life.phase);
@@ -434,6 +463,7 @@ fn every_state_and_every_event() {
             (key.since, key.last_call, key.last_sign, key.not_before) = (at(0), at(0), at(0), at(0));
             key.interrupted = key.interrupted.map(|_| at(0));
             key.waiting_for.clear();
+            (key.news, key.told) = (None, None);
             key.deaths = key.deaths.min(4);
             if let Phase::Ending(ending) = &mut key.phase {
                 ending.cause.clear();

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Action, Ending, Life, Limits, Phase};
+use super::{Action, Ending, Life, Limits, Phase, Row};
 use crate::reason::Reason;
 
 impl Life {
@@ -11,11 +11,25 @@ impl Life {
         if !ended.is_empty() {
             return ended;
         }
+        let mut actions: Vec<Action> = self.news_to_tell(now, limits).into_iter().collect();
         if self.pulse_is_due(now, limits) {
             self.last_sign = now;
-            return vec![Action::Heartbeat];
+            actions.push(Action::Heartbeat);
         }
-        vec![]
+        actions
+    }
+
+    /// The waiting room speaks of changes only, and not too often; a task that starts at once needs no word of it.
+    fn news_to_tell(&mut self, now: Timestamp, limits: &Limits) -> Option<Action> {
+        let waits = matches!(self.phase, Phase::Fetched | Phase::Waiting);
+        let heard =
+            self.told.map_or(self.fetched_at.saturating_add(limits.quiet_start), |at| at.saturating_add(limits.quiet));
+        if !waits || now < heard.unwrap_or(Timestamp::MAX) {
+            return None;
+        }
+        let content = self.news.take()?;
+        self.told = Some(now);
+        Some(Action::Tell(Row { time: now, content }))
     }
 
     fn overdue(&mut self, now: Timestamp, limits: &Limits) -> Vec<Action> {

@@ -132,7 +132,7 @@ fn wrong_calls(snippet: &str, program: &str, manual: &Manual) -> Vec<String> {
         let tokens: Vec<&str> =
             rest.split_whitespace().take_while(|t| !["#", ";", "|", "&&", ">"].contains(t)).collect();
         let mut path = String::new();
-        for word in tokens.iter().take_while(|token| is_word(token)) {
+        for word in tokens.iter().take_while(is_word) {
             let longer = joined(&path, word);
             if manual.contains_key(&longer) {
                 path = longer;
