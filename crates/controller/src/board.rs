@@ -120,6 +120,17 @@ impl Changes {
     }
 }
 
+/// How much a new process knows of what exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recovery {
+    /// Nothing: nobody may be judged by what the board does not hold.
+    Begun,
+    /// Every executor that exists has a life.
+    ExecutorsKnown,
+    /// Every task in the queue has one, too.
+    Complete,
+}
+
 /// The board.
 pub struct Board {
     entries: Mutex<BTreeMap<AssignmentId, Entry>>,
@@ -128,6 +139,7 @@ pub struct Board {
     limits: Limits,
     clock: Clock,
     changed: watch::Sender<()>,
+    recovery: Mutex<Recovery>,
 }
 
 impl Board {
@@ -135,7 +147,7 @@ impl Board {
     #[must_use]
     pub fn new(limits: Limits, clock: Clock) -> Self {
         let (entries, strays) = (Mutex::default(), Mutex::default());
-        Self { entries, strays, limits, clock, changed: watch::Sender::new(()) }
+        Self { entries, strays, limits, clock, changed: watch::Sender::new(()), recovery: Mutex::new(Recovery::Begun) }
     }
 
     /// The time by which its lives live.
@@ -150,20 +162,30 @@ impl Board {
         &self.limits
     }
 
+    /// How much is known.
+    #[must_use]
+    pub fn recovery(&self) -> Recovery {
+        *self.recovery.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// More is known now; less never again.
+    pub fn recovered(&self, reached: Recovery) {
+        let mut recovery = self.recovery.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *recovery;
+        *recovery = before.max(reached);
+        drop(recovery);
+        if before < reached {
+            self.wake();
+        }
+    }
+
     /// Puts a task on the board. False: the id is taken, by this or by another life of the same number.
-    pub fn insert(
-        &self,
-        id: AssignmentId,
-        card: Option<Card>,
-        lane: Lane,
-        life: Life,
-        payload: Option<Payload>,
-    ) -> bool {
+    pub fn insert(&self, id: AssignmentId, card: Option<Card>, lane: Lane, life: Life) -> bool {
         let mut entries = self.lock();
         if entries.contains_key(&id) {
             return false;
         }
-        entries.insert(id, Entry { card: card.map(Arc::new), lane: Arc::new(lane), life, payload });
+        entries.insert(id, Entry { card: card.map(Arc::new), lane: Arc::new(lane), life, payload: None });
         drop(entries);
         self.wake();
         true
@@ -213,13 +235,6 @@ impl Board {
     #[must_use]
     pub fn payload(&self, id: AssignmentId) -> Option<Payload> {
         self.lock().get(&id).and_then(|entry| entry.payload.clone())
-    }
-
-    /// The payload is not needed in memory until a slot is there.
-    pub fn put_away(&self, id: AssignmentId) {
-        if let Some(entry) = self.lock().get_mut(&id) {
-            entry.payload = None;
-        }
     }
 
     /// The facts of an assignment.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
-use crate::board::{Board, Card, Changes};
+use crate::board::{Board, Card, Changes, Recovery};
 use crate::gitea::{Gitea, GiteaError, Lane, Trouble};
 use crate::ops::Ops;
 use crate::queue::{Disposition, Message, Queue};
@@ -68,6 +68,8 @@ impl Fetch {
                 continue;
             }
             if self.permits() == 0 {
+                // Not asking is what should happen now: that is no failing fetch.
+                self.ops.readiness.fetch_good(self.board.now());
                 pace.room_may_grow();
                 pause(Duration::from_secs(1), &mut changes, &stop).await;
                 continue;
@@ -97,6 +99,9 @@ impl Fetch {
 
     /// The right to fetch: free slots less what is held, and the look-ahead (NEW-5, NEW-9).
     fn permits(&self) -> usize {
+        if self.board.recovery() < Recovery::Complete {
+            return 0;
+        }
         let now = self.board.occupancy();
         let free = self.capacity.saturating_sub(now.executors);
         (free + self.look_ahead).saturating_sub(now.held)
@@ -161,7 +166,7 @@ impl Fetch {
         assignment_transition(AssignmentEvent::Refused, &Subject::waiting(None, id), detail);
         let lane = Lane::new(Arc::clone(&self.gitea), task_id);
         let life = Life::refused(self.board.now(), refusal, step_count(task));
-        if !self.board.insert(id, None, lane, life, None) {
+        if !self.board.insert(id, None, lane, life) {
             scheduler_error(&format!("{id}: refused, but another life of that number is still here"));
         }
     }
@@ -173,7 +178,7 @@ impl Fetch {
         let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
         let lane = Lane::new(Arc::clone(&self.gitea), id.task());
         let card = Card::of_assignment(&assignment);
-        if !self.board.insert(id, Some(card.clone()), lane, life.clone(), None) {
+        if !self.board.insert(id, Some(card.clone()), lane, life.clone()) {
             // The same number again: Gitea was restored from a backup. The older life is over (NEW-3).
             let detail = Detail::because(Reason::Superseded, "the same task id came again with another payload");
             assignment_transition(AssignmentEvent::GaveUp, &subject, detail);
@@ -184,8 +189,9 @@ impl Fetch {
         let message = match self.sealing.seal(&assignment, &task) {
             Ok(body) => Message { id, digest: assignment.digest.clone(), backend: assignment.backend, body },
             Err(error) => {
-                self.board.apply(id, Event::PublishFailed { cause: error.to_string() });
                 scheduler_error(&format!("dispatch Gitea task {}: {error}", id.task()));
+                self.board.apply(id, Event::PublishFailed { cause: error.to_string() });
+                self.board.apply(id, Event::Stopping);
                 return;
             }
         };

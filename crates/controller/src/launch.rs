@@ -7,7 +7,7 @@
 //! claim starts a job, never a create.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::assignment::Assignment;
@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
 use crate::backend::{Backend, BackendError, Ensured, Launch as Order};
-use crate::board::{Board, Card, View};
+use crate::board::{Board, Card, Recovery};
 use crate::gitea::{Gitea, GiteaError, Lane, Trouble};
 use crate::ops::Ops;
 use crate::queue::{Delivery, Disposition, Queue, QueueError};
@@ -58,8 +58,6 @@ pub struct Launch {
     pub instance: InstanceId,
     /// Capability keys.
     pub ring: Arc<KeyRing>,
-    /// Set once `reap` has listed what exists: nothing is launched before (NEW-54).
-    pub listed: Arc<OnceLock<()>>,
     /// Readiness and metrics.
     pub ops: Ops,
     /// Launches under way.
@@ -73,7 +71,7 @@ impl Launch {
         let turn = self.ops.liveness.watch("launch", STUCK);
         while !stop.is_cancelled() {
             turn.turned();
-            if self.listed.get().is_some() {
+            if self.board.recovery() >= Recovery::ExecutorsKnown {
                 match self.pass(&mut rebuilt).await {
                     Ok(()) => self.ops.readiness.set(|conditions| conditions.queue_trouble = None),
                     Err(error) => {
@@ -94,15 +92,24 @@ impl Launch {
         if !*rebuilt {
             self.rebuild().await?;
             *rebuilt = true;
+            self.board.recovered(Recovery::Complete);
         }
         for view in self.board.views() {
             if let Some(want) = view.wants.message {
                 self.settle(view.id, want).await?;
             }
         }
+        let mut unwanted = Vec::new();
         while self.free_slots() > 0 && self.board.views().iter().any(|view| view.wants.launch) {
             let Some(delivery) = self.queue.pull(self.kind, self.board.now()).await? else { break };
-            self.take(delivery).await?;
+            let id = delivery.id;
+            if !self.take(delivery).await? {
+                unwanted.push(id);
+            }
+        }
+        // Only now: given back in the loop they would be pulled again at once.
+        for id in unwanted {
+            self.queue.settle(id, Disposition::Release).await?;
         }
         Ok(())
     }
@@ -114,9 +121,12 @@ impl Launch {
             waiting.insert(row.id, row);
         }
         for view in self.board.views().into_iter().filter(|view| view.wants.payload) {
-            match waiting.remove(&view.id).and_then(|row| self.open(row.id, &row.body)) {
-                Some((assignment, task)) => self.lay_out(&assignment, &task),
-                None => drop(self.board.apply(view.id, Event::MessageMissing)),
+            let Some(row) = waiting.remove(&view.id) else {
+                self.board.apply(view.id, Event::MessageMissing);
+                continue;
+            };
+            if let Some((assignment, task)) = self.open(row.id, &row.body) {
+                self.lay_out(&assignment, &task);
             }
         }
         for row in waiting.into_values() {
@@ -132,7 +142,7 @@ impl Launch {
         let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
         let life = life.found_waiting(self.board.now(), attempts);
         let lane = Lane::new(Arc::clone(&self.gitea), assignment.id.task());
-        if !self.board.insert(assignment.id, Some(Card::of_assignment(assignment)), lane, life, None) {
+        if !self.board.insert(assignment.id, Some(Card::of_assignment(assignment)), lane, life) {
             self.board.apply(assignment.id, Event::Persisted);
         }
     }
@@ -189,27 +199,26 @@ impl Launch {
         Ok(())
     }
 
-    async fn take(self: &Arc<Self>, delivery: Delivery) -> Result<(), QueueError> {
+    /// Launches the delivery; false: its life does not want that now, since its executor exists or its end is under way.
+    async fn take(self: &Arc<Self>, delivery: Delivery) -> Result<bool, QueueError> {
         let Some((assignment, task)) = self.open(delivery.id, &delivery.body) else {
             let at = self.board.now().saturating_add(LONGEST_RETRY).unwrap_or_else(|_| self.board.now());
-            return self
-                .queue
-                .settle(delivery.id, Disposition::Retry { at, error: "the envelope does not open".to_owned() })
-                .await;
+            let error = "the envelope does not open".to_owned();
+            self.queue.settle(delivery.id, Disposition::Retry { at, error }).await?;
+            return Ok(true);
         };
         self.say(AssignmentEvent::Received, delivery.id);
         self.make_known(&assignment, delivery.attempts);
         let launchable = self.board.view(delivery.id).is_some_and(|view| view.wants.launch);
         if !launchable {
-            // Its executor exists or its end is under way: the life decides about the message.
-            return Ok(());
+            return Ok(false);
         }
         let epoch = (0..delivery.attempts).fold(Epoch::FIRST, |epoch, _| epoch.next());
         self.say(AssignmentEvent::CapacityAcquired, delivery.id);
         self.board.apply(delivery.id, Event::LaunchBegun { epoch });
         let this = Arc::clone(self);
         self.tracker.spawn(async move { this.launch(assignment, task, epoch, delivery.attempts).await });
-        Ok(())
+        Ok(true)
     }
 
     async fn launch(&self, assignment: Assignment, task: Zeroizing<Vec<u8>>, epoch: Epoch, attempts: u32) {
@@ -248,8 +257,12 @@ impl Launch {
 
     /// Asks Gitea once more before anything is created (NEW-23).
     async fn still_wanted(&self, id: AssignmentId) -> Result<bool, GiteaError> {
-        let Some(View { lane, .. }) = self.board.view(id) else { return Ok(false) };
+        let Some(lane) = self.board.lane(id) else { return Ok(false) };
         let turn = lane.turn().await;
+        // Whoever had the turn before may have heard of its end: then nothing more is asked (NEW-163).
+        if !self.board.view(id).is_some_and(|view| *view.life.phase() == Phase::Creating) {
+            return Ok(false);
+        }
         match turn.update_task(proto::UpdateTaskRequest::default()).await {
             Ok(answer) => {
                 let outcome = outcome_of(&answer.state);

@@ -56,6 +56,10 @@ impl Pulse {
     async fn speak(&self, view: View, actions: Vec<Action>) {
         // Who has the turn sends a sign of life itself.
         let Ok(turn) = view.lane.turn_if_free() else { return };
+        // Whoever had the turn before may have heard of its end: then nothing more is sent (NEW-163).
+        if self.board.view(view.id).is_none_or(|now| now.life.is_over()) {
+            return;
+        }
         for action in actions {
             match action {
                 Action::Tell(row) => self.tell(&view, &turn, &row).await,

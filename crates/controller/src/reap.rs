@@ -5,7 +5,7 @@
 //! executor was made proves nothing about it (NEW-62). One object's failure stops nothing for the others (NEW-74).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::executor_api::ExecutorExit;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, BackendError, ExecutorState, Exit, Observed};
-use crate::board::{Board, Card};
+use crate::board::{Board, Card, Recovery};
 use crate::gitea::{Gitea, Lane};
 use crate::ops::Ops;
 use crate::telemetry::events::{
@@ -38,8 +38,6 @@ pub struct Reap {
     pub backend: Arc<dyn Backend>,
     /// Our name: what carries another is not ours (NEW-2).
     pub instance: InstanceId,
-    /// Set after the first complete list.
-    pub listed: Arc<OnceLock<()>>,
     /// Readiness and metrics.
     pub ops: Ops,
     /// What it serves.
@@ -82,7 +80,7 @@ impl Reap {
             .collect();
         let objects = self.backend.list().await?;
         let mut seen = BTreeSet::new();
-        let mut strays = 0;
+        let (mut strays, mut unreadable) = (0, BTreeSet::new());
         for object in objects {
             match &object.record {
                 Ok(record) if record.instance != self.instance => {}
@@ -93,10 +91,12 @@ impl Reap {
                 }
                 Err(problem) => {
                     strays += 1;
+                    unreadable.insert(object.name.clone());
                     self.quarantine(&object, &problem.to_string());
                 }
             }
         }
+        self.forget_readable(&unreadable);
         self.board.set_strays(strays);
         self.ops.metrics.orphans([("executor", i64::try_from(strays).unwrap_or(i64::MAX))]);
         for (id, (epoch, phase)) in before {
@@ -104,9 +104,7 @@ impl Reap {
                 self.board.apply(id, Event::ExecutorAbsent);
             }
         }
-        if self.listed.set(()).is_ok() {
-            self.board.wake();
-        }
+        self.board.recovered(Recovery::ExecutorsKnown);
         self.carry_out();
         Ok(())
     }
@@ -118,7 +116,7 @@ impl Reap {
         let Some(view) = known else {
             let lane = Lane::new(Arc::clone(&self.gitea), id.task());
             let life = Life::found_executor(record, self.board.now());
-            self.board.insert(id, Some(Card::of_executor(record)), lane, life, None);
+            self.board.insert(id, Some(Card::of_executor(record)), lane, life);
             executor_transition(ExecutorEvent::Adopted, &self.subject(id), name, None, Detail::default());
             self.tell(record, state);
             return 0;
@@ -160,6 +158,11 @@ impl Reap {
         if quarantined.insert(object.name.clone()) {
             backend_lifecycle_error(self.kind, &format!("{} is set apart: {problem}", object.name));
         }
+    }
+
+    fn forget_readable(&self, unreadable: &BTreeSet<String>) {
+        let mut quarantined = self.quarantined.lock().unwrap_or_else(PoisonError::into_inner);
+        quarantined.retain(|name| unreadable.contains(name));
         let count = i64::try_from(quarantined.len()).unwrap_or(i64::MAX);
         self.ops.metrics.quarantined([("executor", count)]);
     }

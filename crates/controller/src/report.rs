@@ -86,8 +86,12 @@ impl Report {
             self.certify(id, &turn).await
         } else if view.wants.closing_row {
             let text = "The task has ended; nothing more is written to this log.";
-            let row = Row { time: self.board.now(), content: text.to_owned() };
-            self.close(id, &turn, self.rows_stored(id, &turn).await?, &[row]).await
+            let stored = self.rows_stored(id, &turn).await?;
+            // The runner was told that its kept row is stored.
+            let kept = view.life.log().held_row().cloned();
+            let rows: Vec<Row> =
+                kept.into_iter().chain([Row { time: self.board.now(), content: text.to_owned() }]).collect();
+            self.close(id, &turn, stored, &rows).await
         } else {
             Ok(())
         };
@@ -120,6 +124,9 @@ impl Report {
             turn.update_task(proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() }).await?;
         let outcome = outcome_of(&answer.state);
         self.board.apply(id, Event::Answered { outcome });
+        if outcome.is_none() {
+            return Err(GiteaError::malformed("UpdateTask", "the task goes on after its end was sent"));
+        }
         let subject =
             Subject { backend: view.card.map(|card| card.backend), assignment: id, epoch: Some(view.life.epoch()) };
         assignment_transition(AssignmentEvent::Reported, &subject, Detail::because(ending.reason, &ending.cause));

@@ -8,6 +8,8 @@ mod rooms;
 mod shutdown;
 mod snapshot;
 
+use std::sync::Arc;
+
 use tokio::task::JoinSet;
 
 use crate::config::Config;
@@ -32,6 +34,7 @@ pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
     let upstream = Upstream::new(config.gitea.url.as_str())?;
     let parts = Parts::build(config).await?;
     let (readiness, tracker) = (parts.ops.readiness.clone(), parts.tracker.clone());
+    let board = Arc::clone(&parts.board);
     readiness.set(|conditions| {
         conditions.leader = Leader::Leading;
         conditions.facade_listening = true;
@@ -48,7 +51,7 @@ pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
     say(ControllerEvent::Draining);
     readiness.set(|conditions| conditions.draining = true);
     tokio::select! {
-        () = shutdown.drain(&tracker, async { while rooms.join_next().await.is_some() {} }) => {}
+        () = shutdown.drain(&board, &tracker, async { while rooms.join_next().await.is_some() {} }) => {}
         // A second signal ends at once (CMP-10).
         () = signals.next() => {}
     }

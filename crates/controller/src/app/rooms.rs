@@ -17,11 +17,10 @@ use crate::reap::Reap;
 use crate::report::Report;
 
 pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Rooms {
-    let listed = Arc::new(OnceLock::new());
     let capabilities = Arc::new(OnceLock::new());
     let fetch = Arc::new(fetch(&parts, &capabilities));
-    let launch = Arc::new(launch(&parts, &listed));
-    let reap = Arc::new(reap(&parts, listed));
+    let launch = Arc::new(launch(&parts));
+    let reap = Arc::new(reap(&parts));
     let report = Arc::new(Report {
         board: Arc::clone(&parts.board),
         ops: parts.ops.clone(),
@@ -80,7 +79,7 @@ fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
     }
 }
 
-fn launch(parts: &Parts, listed: &Arc<OnceLock<()>>) -> Launch {
+fn launch(parts: &Parts) -> Launch {
     Launch {
         gitea: Arc::clone(&parts.gitea),
         board: Arc::clone(&parts.board),
@@ -91,19 +90,17 @@ fn launch(parts: &Parts, listed: &Arc<OnceLock<()>>) -> Launch {
         capacity: capacity(parts),
         instance: parts.config.instance.clone(),
         ring: Arc::clone(&parts.ring),
-        listed: Arc::clone(listed),
         ops: parts.ops.clone(),
         tracker: parts.tracker.clone(),
     }
 }
 
-fn reap(parts: &Parts, listed: Arc<OnceLock<()>>) -> Reap {
+fn reap(parts: &Parts) -> Reap {
     Reap {
         gitea: Arc::clone(&parts.gitea),
         board: Arc::clone(&parts.board),
         backend: parts.backend.clone(),
         instance: parts.config.instance.clone(),
-        listed,
         ops: parts.ops.clone(),
         kind: KIND,
         tracker: parts.tracker.clone(),

@@ -4,12 +4,17 @@
 
 use std::time::Duration;
 
+use domain::lifecycle::{Event, Phase};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::board::Board;
+
 /// For the fetch in flight: Gitea's deadline and ours, and a publish.
 const FETCH: Duration = Duration::from_secs(70);
+/// For telling Gitea of tasks that the queue did not take.
+const REPORTS: Duration = Duration::from_secs(15);
 /// For calls that are being carried out.
 const CALLS: Duration = Duration::from_secs(10);
 /// For the rooms to end and connections to drain.
@@ -28,13 +33,29 @@ pub(super) struct Shutdown {
 
 impl Shutdown {
     /// Ends everything in order; `ended` is ready when no room runs any more.
-    pub(super) async fn drain(&self, calls: &TaskTracker, ended: impl Future<Output = ()>) {
+    pub(super) async fn drain(&self, board: &Board, calls: &TaskTracker, ended: impl Future<Output = ()>) {
         self.fetch.cancel();
         let _slow = tokio::time::timeout(FETCH, self.fetched.cancelled()).await;
+        let _slow = tokio::time::timeout(REPORTS, told(board)).await;
         self.rooms.cancel();
         calls.close();
         let _slow = tokio::time::timeout(CALLS, calls.wait()).await;
         let _slow = tokio::time::timeout(ROOMS, ended).await;
+    }
+}
+
+/// Ends what is nowhere durable, and is ready when Gitea heard of it.
+async fn told(board: &Board) {
+    let mut changes = board.changes();
+    let fetched: Vec<_> = board.views().into_iter().filter(|view| *view.life.phase() == Phase::Fetched).collect();
+    for view in &fetched {
+        board.apply(view.id, Event::Stopping);
+    }
+    let open = || {
+        fetched.iter().any(|view| board.view(view.id).is_some_and(|now| matches!(now.life.phase(), Phase::Ending(_))))
+    };
+    while open() {
+        changes.next().await;
     }
 }
 

@@ -9,13 +9,14 @@ use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::Response;
+use connectrpc::ErrorCode;
 use domain::capability::KeyRing;
 use domain::executor_api::{ASSIGNMENT_HEADER, CAPABILITY_HEADER, READY_PATH, REPORT_PATH};
 use domain::id::{AssignmentId, Epoch, InstanceId};
 use domain::identity::SpiffeId;
 
 use super::answer;
-use crate::board::Board;
+use crate::board::{Board, Recovery};
 use crate::ops::Ops;
 
 /// The SPIFFE ID of the TLS peer, put there by the listener; never taken from a header.
@@ -65,6 +66,10 @@ pub(super) struct Gate {
 pub(super) async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().cloned();
     let method = method_of(request.uri().path());
+    if gate.board.recovery() < Recovery::ExecutorsKnown {
+        // A process that just started must not tell a running job that nobody knows it.
+        return answer::error(ErrorCode::Unavailable, "the executors of this host are being listed; ask again");
+    }
     let response = match gate.caller(peer.as_ref(), request.headers()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);

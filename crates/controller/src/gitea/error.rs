@@ -39,7 +39,8 @@ impl GiteaError {
         Self { trouble: Trouble::Away, code: "deadline_exceeded", method, text }
     }
 
-    pub(super) fn malformed(method: &'static str, text: &str) -> Self {
+    /// An answer that cannot be.
+    pub(crate) fn malformed(method: &'static str, text: &str) -> Self {
         Self { trouble: Trouble::Away, code: "malformed", method, text: text.to_owned() }
     }
 

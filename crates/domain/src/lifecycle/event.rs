@@ -134,6 +134,8 @@ pub enum Event {
     MessageMissing,
     /// The message left the queue, or was given back.
     Settled,
+    /// The process ends in order: what is nowhere durable is ended with a reason (NEW-16).
+    Stopping,
     /// Time passed.
     Tick,
 }

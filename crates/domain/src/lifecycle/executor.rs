@@ -20,10 +20,18 @@ impl Life {
         vec![Action::GoOn]
     }
 
-    pub(super) fn on_keep_alive(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
+    pub(super) fn on_keep_alive(&mut self, epoch: Epoch, now: Timestamp, limits: &Limits) -> Vec<Action> {
+        if !self.is_current(epoch) {
+            return vec![Action::Stop];
+        }
         self.last_call = now;
-        let ended_by_us = matches!(self.phase, Phase::Ending(_) | Phase::Draining(_) | Phase::Gone);
-        if !self.is_current(epoch) || ended_by_us { vec![Action::Stop] } else { vec![Action::GoOn] }
+        // After Gitea's end the runner may still clean up, for as long as the grace lasts.
+        let over = match self.phase {
+            Phase::Ending(_) | Phase::Gone => true,
+            Phase::Draining(_) => now.duration_since(self.since) >= limits.terminal_grace,
+            _ => false,
+        };
+        if over { vec![Action::Stop] } else { vec![Action::GoOn] }
     }
 
     pub(super) fn on_interrupted(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
@@ -31,11 +39,14 @@ impl Life {
             return vec![Action::Stop];
         }
         self.last_call = now;
-        if matches!(self.phase, Phase::Claimed | Phase::Running) {
-            self.interrupted.get_or_insert(now);
-            return vec![Action::WriteInterrupted, Action::GoOn];
+        let open =
+            matches!(self.phase, Phase::Creating | Phase::Bound | Phase::Offered | Phase::Claimed | Phase::Running);
+        if !open {
+            return vec![Action::GoOn];
         }
-        vec![Action::GoOn]
+        // Before the claim too: a task that is being handed out at this moment must not start unnoticed.
+        self.interrupted.get_or_insert(now);
+        vec![Action::WriteInterrupted, Action::GoOn]
     }
 
     pub(super) fn on_goodbye(
@@ -83,6 +94,7 @@ impl Life {
         if epoch != self.epoch {
             return vec![];
         }
+        let seen_before = self.executor == Executor::Ended;
         self.executor = Executor::Ended;
         match self.phase {
             Phase::Creating | Phase::Bound | Phase::Offered => self.died(reason, how, now, limits),
@@ -90,6 +102,8 @@ impl Life {
                 self.end(Ending::interrupted("a signal cut the job off"), now)
             }
             Phase::Claimed | Phase::Running => self.end(Ending::new(reason, how), now),
+            // Every list shows it again: only the first time is news.
+            _ if seen_before => vec![],
             _ => vec![Action::Wake],
         }
     }

@@ -15,12 +15,21 @@ impl Life {
         vec![Action::Wake]
     }
 
+    pub(super) fn on_stopping(&mut self, now: Timestamp) -> Vec<Action> {
+        if self.phase != Phase::Fetched {
+            return vec![];
+        }
+        let cause = format!("the runner was stopped while the task waited for {}", self.waiting_for);
+        self.end(Ending::new(Reason::QueueUnavailable, cause), now)
+    }
+
     pub(super) fn on_launch_begun(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
         if self.phase == Phase::Waiting {
             self.epoch = epoch;
             self.executor = Executor::Present;
             self.leased = true;
             (self.said_hello, self.said_goodbye, self.discard) = (false, false, false);
+            (self.interrupted, self.recovered) = (None, false);
             self.last_call = now;
             self.enter(Phase::Creating, now);
         }

@@ -48,8 +48,10 @@ pub struct Life {
     pub(crate) asked_for_log: bool,
     /// Last call of the executor, its keep-alive included.
     pub(crate) last_call: Timestamp,
-    /// Last UpdateTask that Gitea saw for this task.
+    /// Last UpdateTask that Gitea answered for this task.
     pub(crate) last_sign: Timestamp,
+    /// Last heartbeat that was asked for, answered or not.
+    pub(crate) last_beat: Timestamp,
     pub(crate) log: LogBook,
     pub(crate) steps: StepRecords,
     pub(crate) definitions: Vec<workflow::Step>,
@@ -84,6 +86,7 @@ impl Life {
             asked_for_log: false,
             last_call: fetched_at,
             last_sign: fetched_at,
+            last_beat: fetched_at,
             log: LogBook::default(),
             steps: StepRecords::default(),
             definitions,
@@ -109,7 +112,7 @@ impl Life {
         self.recovered = true;
         // The count of dead executors is not stored: leave room for at least one more launch.
         self.deaths = attempts.min(2);
-        self.last_sign = Timestamp::UNIX_EPOCH;
+        (self.last_sign, self.last_beat) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
         self
     }
 
@@ -125,7 +128,7 @@ impl Life {
         life.executor = Executor::Present;
         life.recovered = true;
         life.last_call = now;
-        life.last_sign = Timestamp::UNIX_EPOCH;
+        (life.last_sign, life.last_beat) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
         life.interrupted = record.interrupted_at;
         life.phase = match &record.claim {
             Some(Claim { log_shift, .. }) => {
@@ -228,11 +231,7 @@ impl Life {
     /// The payload may still have to be handed out; afterwards nobody keeps it (NEW-57).
     #[must_use]
     pub fn payload_needed(&self) -> bool {
-        !self.confirmed
-            && matches!(
-                self.phase,
-                Phase::Fetched | Phase::Waiting | Phase::Creating | Phase::Bound | Phase::Offered | Phase::Claimed
-            )
+        !self.confirmed && matches!(self.phase, Phase::Creating | Phase::Bound | Phase::Offered | Phase::Claimed)
     }
 
     /// Held, not started: counts against the look-ahead (NEW-9).

@@ -13,6 +13,8 @@ impl Life {
         }
         self.last_call = now;
         match self.phase {
+            // A signal came before the task did: this executor ends, and another takes the task.
+            _ if self.interrupted.is_some() => vec![Action::SendHome],
             Phase::Creating | Phase::Bound | Phase::Offered => vec![Action::WriteClaim],
             Phase::Claimed if !self.confirmed => vec![Action::HandOut],
             Phase::Fetched | Phase::Waiting => vec![Action::AskAgain],
@@ -25,7 +27,7 @@ impl Life {
             return vec![Action::SendHome];
         }
         match self.phase {
-            Phase::Creating | Phase::Bound | Phase::Offered => {
+            Phase::Creating | Phase::Bound | Phase::Offered if self.interrupted.is_none() => {
                 self.log.freeze(log_shift);
                 self.enter(Phase::Claimed, now);
                 vec![Action::HandOut]
@@ -51,16 +53,17 @@ impl Life {
         let first = self.log.shifted(index);
         match self.phase {
             Phase::Claimed | Phase::Running => {
-                self.confirm(now);
+                let news = self.confirm(now);
                 self.log.at_least(first);
                 let hold_last = no_more && count > 0;
                 if hold_last {
                     self.log.hold(first + count - 1, last);
                 } else if no_more {
                     self.log.end_of_runner();
-                    return vec![acknowledge, Action::Wake];
+                    return [acknowledge].into_iter().chain(news).collect();
                 }
-                vec![Action::ForwardRows { index: first, hold_last, no_more: false }, Action::Wake]
+                let forward = Action::ForwardRows { index: first, hold_last, no_more: false };
+                [forward].into_iter().chain(news).collect()
             }
             // Gitea's own end: its runner's last rows still belong to the log (NEW-163, NEW-166).
             Phase::Final(_) | Phase::Draining(_) if !self.log.is_closed() && count > 0 => {
@@ -84,13 +87,14 @@ impl Life {
         }
         match self.phase {
             Phase::Claimed | Phase::Running => {
-                self.confirm(now);
+                let news = self.confirm(now);
                 self.reporting = true;
                 let steps = steps.shifted(self.log.shift());
-                match outcome {
+                let actions = match outcome {
                     None => self.note_progress(steps),
                     Some(outcome) => self.judge(outcome, steps, now),
-                }
+                };
+                actions.into_iter().chain(news).collect()
             }
             // The runner repeats its accepted end (NEW-100); everything else hears that it is over (NEW-159).
             Phase::Final(accepted) | Phase::Draining(accepted) if outcome == Some(accepted) => {
@@ -101,12 +105,15 @@ impl Life {
         }
     }
 
-    fn confirm(&mut self, now: Timestamp) {
+    /// The runner's first update confirms the claim; the rooms hear of that once, not of every row.
+    fn confirm(&mut self, now: Timestamp) -> Option<Action> {
         self.last_call = now;
         self.confirmed = true;
-        if self.phase == Phase::Claimed {
-            self.enter(Phase::Running, now);
+        if self.phase != Phase::Claimed {
+            return None;
         }
+        self.enter(Phase::Running, now);
+        Some(Action::Wake)
     }
 
     /// The record comes before the forward: what the object says may lead Gitea, never trail it, so that a heartbeat
@@ -115,7 +122,7 @@ impl Life {
         let changed = self.steps.differs_in_state(&steps);
         self.steps = steps;
         let record = changed.then(|| Action::RecordSteps(self.steps.to_text(&self.definitions)));
-        record.into_iter().chain([Action::ForwardState { seal: None }, Action::Wake]).collect()
+        record.into_iter().chain([Action::ForwardState { seal: None }]).collect()
     }
 
     fn judge(&mut self, outcome: Outcome, steps: StepRecords, now: Timestamp) -> Vec<Action> {

@@ -32,7 +32,7 @@ impl Life {
             Event::ExecutorPending => self.on_object(Phase::Bound, now),
             Event::ExecutorReady => self.on_object(Phase::Offered, now),
             Event::Hello { epoch } => self.on_hello(epoch, now),
-            Event::KeepAlive { epoch } => self.on_keep_alive(epoch, now),
+            Event::KeepAlive { epoch } => self.on_keep_alive(epoch, now, limits),
             Event::TaskAsked { epoch } => self.on_task_asked(epoch, now),
             Event::ClaimWritten { epoch, log_shift } => self.on_claim_written(epoch, log_shift, now),
             Event::RunnerLog { epoch, index, count, last, no_more } => {
@@ -72,6 +72,7 @@ impl Life {
                 (self.settled, self.leased) = (self.confirmed || !self.leased, false);
                 vec![]
             }
+            Event::Stopping => self.on_stopping(now),
             Event::Tick => self.on_tick(now, limits),
         }
     }
@@ -102,7 +103,9 @@ impl Life {
         epoch == self.epoch && !self.discard
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    /// It is being ended, or has ended: nothing more is told to Gitea but that end.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Ending(_) | Phase::Final(_) | Phase::Draining(_) | Phase::Gone)
     }
 

@@ -372,6 +372,7 @@ fn every_event() -> Vec<Event> {
         Event::MessageMissing,
         Event::Marked,
         Event::Settled,
+        Event::Stopping,
         Event::Tick,
     ];
     for permanent in [None, Some(Reason::ConfigError)] {
@@ -455,12 +456,22 @@ fn every_state_and_every_event() {
             }
             let still_over = matches!(after.phase, Phase::Final(_) | Phase::Draining(_) | Phase::Gone);
             assert!(!over || still_over, "{event:?} revived {:?} to {:?}", life.phase, after.phase);
+            let (again, _) = life.clone().step(event.clone(), at(now + 1), &Limits::default());
+            let repeated = again.step(event.clone(), at(now + 1), &Limits::default()).1;
+            let listed =
+                matches!(event, Event::ExecutorSeen { .. } | Event::ExecutorEnded { .. } | Event::ExecutorAbsent);
+            let wakes = listed && repeated.contains(&Action::Wake);
+            assert!(!wakes, "the second list with the same news wakes everybody: {event:?} in {:?}", life.phase);
             let interrupted_success = life.interrupted.is_some()
                 && matches!(&event, Event::RunnerState { outcome: Some(Outcome::Success), .. })
                 && actions.iter().any(|a| matches!(a, Action::ForwardState { .. }));
+            let handed_out =
+                life.interrupted.is_some() && life.phase == Phase::Offered && actions.contains(&Action::HandOut);
+            assert!(!handed_out, "handed out after an interruption: {event:?}");
             assert!(!interrupted_success, "a SUCCESS passed after an interruption in {:?}", life.phase);
             let mut key = after.clone();
             (key.since, key.last_call, key.last_sign, key.not_before) = (at(0), at(0), at(0), at(0));
+            key.last_beat = at(0);
             key.interrupted = key.interrupted.map(|_| at(0));
             key.waiting_for.clear();
             (key.news, key.told) = (None, None);

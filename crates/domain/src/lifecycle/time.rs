@@ -13,7 +13,7 @@ impl Life {
         }
         let mut actions: Vec<Action> = self.news_to_tell(now, limits).into_iter().collect();
         if self.pulse_is_due(now, limits) {
-            self.last_sign = now;
+            self.last_beat = now;
             actions.push(Action::Heartbeat);
         }
         actions
@@ -81,6 +81,6 @@ impl Life {
         // What a former process saw of the steps may be old: the runner speaks first.
         let careful = self.reporting || (self.recovered && self.phase == Phase::Claimed);
         let pause = if careful { limits.heartbeat_silent } else { limits.heartbeat };
-        now.duration_since(self.last_sign) >= pause
+        now.duration_since(self.last_sign.max(self.last_beat)) >= pause
     }
 }
