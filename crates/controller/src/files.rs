@@ -40,7 +40,7 @@ impl Reserved {
     /// Puts the content in place.
     ///
     /// # Errors
-    /// As [`write`].
+    /// As [`write()`].
     pub fn commit(mut self, content: &[u8]) -> io::Result<()> {
         use std::io::Seek as _;
         self.file.rewind()?;

@@ -3,7 +3,7 @@
 //! Bodies pass frame by frame as the very buffers they arrived in, at the pace of whoever reads them: a reader that
 //! stalls stalls the sender, and nothing is collected in between. A direction in which nothing moves for too long ends
 //! the exchange. What belongs to one connection only stays on it (RFC 9110, section 7.6.1), and what would make more
-//! of a request than a request ([`check`]) or hide where it goes ([`path`]) is refused.
+//! of a request than a request ([`check()`]) or hide where it goes ([`path`]) is refused.
 //!
 //! Which paths and headers may pass is the caller's to decide: it gets the head of the request before it is sent.
 

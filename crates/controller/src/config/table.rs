@@ -1,7 +1,7 @@
 //! The settings (requirements §2.1), each in one row: name, type, default, when and whether it is needed, how it may
 //! be shown, its parser, its rule, its meaning.
 //!
-//! `config reference`, `config schema`, `config effective` and the validation in [`super::validate`] are all made of
+//! `config reference`, `config schema`, `config effective` and the validation in [`super::validate()`] are all made of
 //! these rows.
 
 use std::net::SocketAddr;

@@ -184,7 +184,7 @@ pub enum Action {
     Heartbeat,
     /// Write this row into the job's log: what the task waits for (NEW-28).
     Tell(Row),
-    /// [`Life::wants`] has something new for the rooms.
+    /// [`super::Life::wants`] has something new for the rooms.
     Wake,
 }
 

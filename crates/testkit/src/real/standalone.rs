@@ -43,7 +43,7 @@ pub struct Standalone {
 
 impl Standalone {
     /// Writes a registration token and starts `standalone` with its state in `dir/state`. `dir` is made; see
-    /// [`super::workplace`] for a good one.
+    /// [`super::workplace()`] for a good one.
     ///
     /// # Errors
     /// The official runner is not installed, or the program cannot be started.
