@@ -2,6 +2,7 @@
 //!
 //! Invariant: a task that judges something prints `N passed, N failed` as its last line and exits accordingly.
 
+mod bench;
 mod child;
 mod demo;
 mod proto;
@@ -31,6 +32,8 @@ enum Task {
     Test(test::Arguments),
     /// Show the whole system at work: a real Gitea, real workflows, a table of what came out.
     Demo(demo::Arguments),
+    /// Print the figures of one-host mode beside their goals; judges nothing.
+    Bench(bench::Arguments),
     /// Generate the protocol's sources, or check that they are what would be generated.
     Proto(proto::Arguments),
 }
@@ -42,6 +45,7 @@ async fn main() -> ExitCode {
         Task::Provision(arguments) => provision::main(arguments).await,
         Task::Test(arguments) => test::main(&root, arguments).await,
         Task::Demo(arguments) => demo::main(&root, arguments).await,
+        Task::Bench(arguments) => bench::main(&root, arguments).await,
         Task::Proto(arguments) => proto::main(&root, &arguments),
     };
     result.unwrap_or_else(|error| {

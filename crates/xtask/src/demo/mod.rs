@@ -97,7 +97,7 @@ async fn build(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The program that `cargo build --message-format json` made last.
-fn executable(messages: &str) -> Option<PathBuf> {
+pub(crate) fn executable(messages: &str) -> Option<PathBuf> {
     let messages = messages.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next()
 }

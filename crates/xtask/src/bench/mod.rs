@@ -1,0 +1,174 @@
+//! `cargo xtask bench`: the figures of one-host mode, measured from outside on the Gitea double. Nothing here is judged:
+//! machines are shared, so a figure is printed beside its goal and beside what the machine was doing.
+
+mod subject;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde::Serialize;
+use testkit::gitea::{Gitea, JobSpec};
+use tokio::process::Command;
+
+use crate::child;
+use crate::rows::table;
+use crate::say::{self, Step};
+use subject::{Memory, Subject};
+
+const BUILD_LIMIT: Duration = Duration::from_secs(45 * 60);
+const SOON: Duration = Duration::from_secs(30);
+const LIVE_LIMIT: Duration = Duration::from_secs(300);
+
+/// Print the figures of one-host mode beside their goals; judges nothing.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Tasks of which each step's time is taken, one after another.
+    #[arg(long, default_value_t = 50)]
+    tasks: usize,
+    /// Executors that exist at once when memory is read.
+    #[arg(long, default_value_t = 200)]
+    live: usize,
+    /// Write the rows into this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Figure {
+    measure: &'static str,
+    value: String,
+    goal: &'static str,
+}
+
+pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let program = build(root, "release", "controller", "gitea-dynamic-runner").await?;
+    let small = build(root, "small", "executor", "gitea-task-executor").await?;
+    let mut figures = vec![
+        figure("size of gitea-dynamic-runner (release)", size(&program)?, ""),
+        figure("size of gitea-task-executor (small)", size(&small)?, "8 MiB"),
+    ];
+    let gitea = Gitea::start().await;
+    let place = tempfile::tempdir()?;
+    let mut subject = Subject::prepare(&program, &gitea, place.path(), arguments.live)?;
+    figures.extend(idle_and_start(&mut subject, &gitea).await?);
+    figures.extend(way_of_a_task(&mut subject, &gitea, arguments.tasks).await?);
+    figures.push(live(&mut subject, &gitea, arguments.live).await?);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    figures.push(figure("load of the machine at the end (1, 5, 15 min)", load.trim().to_owned(), ""));
+    show(&figures, arguments.json.as_deref())
+}
+
+fn figure(measure: &'static str, value: String, goal: &'static str) -> Figure {
+    Figure { measure, value, goal }
+}
+
+fn show(figures: &[Figure], json: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let rows: Vec<Vec<String>> =
+        figures.iter().map(|f| vec![f.measure.to_owned(), f.value.clone(), f.goal.to_owned()]).collect();
+    say::result(&table(&["measure", "value", "goal"], &rows));
+    if let Some(path) = json {
+        std::fs::write(path, serde_json::to_string_pretty(figures)? + "\n")
+            .with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn build(root: &Path, profile: &str, package: &str, bin: &str) -> anyhow::Result<PathBuf> {
+    let mut command = Command::new(crate::test::cargo());
+    command.args(["build", "--profile", profile, "--package", package, "--bin", bin, "--message-format", "json"]);
+    command.current_dir(root);
+    let mut step = Step::begin(format!("build {bin} ({profile})"));
+    let finished = child::run(command, BUILD_LIMIT, &mut step).await?;
+    anyhow::ensure!(finished.status.success(), "cargo build failed:\n{}", finished.tail(30));
+    step.end("done");
+    crate::demo::executable(&finished.out()).context("cargo named no program")
+}
+
+fn size(program: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::metadata(program).with_context(|| format!("read {}", program.display()))?.len();
+    Ok(format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)))
+}
+
+/// From the start of the process to its first FetchTask, and what it takes when nothing happens.
+async fn idle_and_start(subject: &mut Subject, gitea: &Gitea) -> anyhow::Result<Vec<Figure>> {
+    let mut step = Step::begin("start and idle");
+    let mut starts = Vec::new();
+    for round in 0..6 {
+        step.tick(&format!("round {round}"));
+        let fetches = gitea.counters().fetches;
+        let started = Instant::now();
+        subject.start()?;
+        gitea.wait_for("a FetchTask came", |gitea| gitea.counters().fetches > fetches, SOON).await?;
+        starts.push(started.elapsed());
+        if round < 5 {
+            subject.stop()?;
+        }
+    }
+    // The first start registers.
+    starts.remove(0);
+    let fetches = gitea.counters().fetches;
+    gitea.wait_for("four idle fetches", |gitea| gitea.counters().fetches >= fetches + 4, SOON).await?;
+    let Memory { all, own } = subject.memory()?;
+    step.end("done");
+    Ok(vec![
+        figure(
+            "process start → first FetchTask, registered already (p50 of 5)",
+            millis(percentile(&mut starts, 50)),
+            "100 ms",
+        ),
+        figure("idle memory: resident", mib(all), "15 MiB"),
+        figure("idle memory: of it private to the process", mib(own), ""),
+    ])
+}
+
+/// Task available → durable → its runner spawned, one task after another.
+async fn way_of_a_task(subject: &mut Subject, gitea: &Gitea, tasks: usize) -> anyhow::Result<Vec<Figure>> {
+    let mut step = Step::begin(format!("{tasks} tasks one after another"));
+    let (mut durable, mut spawned) = (Vec::new(), Vec::new());
+    for number in 0..tasks {
+        step.tick(&format!("task {number}"));
+        let available = subject::now();
+        let job = gitea.push_one(JobSpec::new("bench").runs_on(["local"]));
+        let at = subject.runner_started(number, SOON).await?;
+        let task = gitea.state(job).task.context("the task has no number")?;
+        let persisted = subject.dispatched(task)?;
+        durable.push(persisted.saturating_sub(available));
+        spawned.push(at.saturating_sub(persisted));
+        gitea.cancel(job);
+        subject.executors_are_gone(LIVE_LIMIT).await?;
+    }
+    step.end("done");
+    Ok(vec![
+        figure("task available → durable, p50", millis(percentile(&mut durable, 50)), ""),
+        figure("task available → durable, p99", millis(percentile(&mut durable, 99)), "50 ms"),
+        figure("durable → runner spawned, p50", millis(percentile(&mut spawned, 50)), ""),
+        figure("durable → runner spawned, p99", millis(percentile(&mut spawned, 99)), ""),
+    ])
+}
+
+/// Memory while many executors hold a task.
+async fn live(subject: &mut Subject, gitea: &Gitea, count: usize) -> anyhow::Result<Figure> {
+    let step = Step::begin(format!("{count} executors at once"));
+    gitea.push((0..count).map(|_| JobSpec::new("live").runs_on(["local"])).collect());
+    gitea.wait_for("every task was handed out", |gitea| gitea.held().len() >= count, LIVE_LIMIT).await?;
+    subject.executors_reach(count, LIVE_LIMIT).await?;
+    let Memory { all, .. } = subject.memory()?;
+    step.end("done");
+    subject.kill_all();
+    Ok(figure("memory with that many executors alive (see --live): resident", mib(all), ""))
+}
+
+fn percentile(times: &mut [Duration], percent: usize) -> Duration {
+    times.sort_unstable();
+    times.get((times.len() * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default()
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+}
+
+fn mib(kib: u64) -> String {
+    format!("{:.1} MiB", kib as f64 / 1024.0)
+}
