@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use testkit::gitea::Gitea;
@@ -85,11 +85,10 @@ impl Subject {
     /// When the queue had the task on the disk, by the program's own log.
     pub(super) fn dispatched(&self, task: i64) -> anyhow::Result<Duration> {
         let log = std::fs::read_to_string(self.place.join("log"))?;
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let line = lines.filter(|line| line["event"] == "dispatched" && line["task_id"] == task).last();
+        let mut lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let line = lines.rfind(|line| line["event"] == "dispatched" && line["task_id"] == task);
         let time = line.and_then(|line| line["timestamp"].as_str().map(str::to_owned)).context("not in the log")?;
-        let time: jiff::Timestamp = time.parse()?;
-        Ok(Duration::try_from(time.duration_since(jiff::Timestamp::UNIX_EPOCH))?)
+        since_epoch(time.parse()?)
     }
 
     /// Executors whose folder exists.
@@ -136,7 +135,11 @@ impl Drop for Subject {
 
 /// The wall clock, since its epoch.
 pub(super) fn now() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    since_epoch(jiff::Timestamp::now()).unwrap_or_default()
+}
+
+fn since_epoch(time: jiff::Timestamp) -> anyhow::Result<Duration> {
+    Ok(Duration::try_from(time.duration_since(jiff::Timestamp::UNIX_EPOCH))?)
 }
 
 fn signal(id: u32, signal: rustix::process::Signal) {
