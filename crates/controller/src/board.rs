@@ -120,6 +120,15 @@ impl Changes {
     }
 }
 
+/// Objects of ours that belong to no life. Each holds its slot (NEW-56).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Strays {
+    /// Of an older epoch, or of an older life of the same number; they are being removed.
+    pub fenced: usize,
+    /// Name and problem of what cannot be read; left alone.
+    pub unreadable: BTreeMap<String, String>,
+}
+
 /// How much a new process knows of what exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recovery {
@@ -134,8 +143,7 @@ pub enum Recovery {
 /// The board.
 pub struct Board {
     entries: Mutex<BTreeMap<AssignmentId, Entry>>,
-    /// Objects of ours that belong to no life: unreadable, or of an older epoch.
-    strays: Mutex<usize>,
+    strays: Mutex<Strays>,
     limits: Limits,
     clock: Clock,
     changed: watch::Sender<()>,
@@ -288,12 +296,19 @@ impl Board {
         let executors = entries.values().filter(|entry| entry.life.occupies_slot()).count();
         let held = entries.values().filter(|entry| entry.life.is_held() && !entry.life.occupies_slot()).count();
         drop(entries);
-        Occupancy { executors: executors + *self.strays.lock().unwrap_or_else(PoisonError::into_inner), held }
+        let strays = self.strays();
+        Occupancy { executors: executors + strays.fenced + strays.unreadable.len(), held }
     }
 
-    /// Sets how many objects of ours belong to no life.
-    pub fn set_strays(&self, count: usize) {
-        *self.strays.lock().unwrap_or_else(PoisonError::into_inner) = count;
+    /// Takes note of the objects that belong to no life; returns what was known before.
+    pub fn set_strays(&self, strays: Strays) -> Strays {
+        std::mem::replace(&mut *self.strays.lock().unwrap_or_else(PoisonError::into_inner), strays)
+    }
+
+    /// The objects that belong to no life.
+    #[must_use]
+    pub fn strays(&self) -> Strays {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Tells a room that a life changed in a way it may have to act on, also while it was busy. What changed is not said:

@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::executor_api::ExecutorExit;
-use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId};
+use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, executor_name};
 use domain::lifecycle::{Event, Executor, Life, Phase};
 use domain::metadata::{ExecutorRecord, Mark};
 use domain::reason::Reason;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Backend, BackendError, ExecutorState, Exit, Observed};
-use crate::board::{Board, Card, Recovery};
+use crate::backend::{Backend, BackendError, ExecutorState, Exit};
+use crate::board::{Board, Card, Recovery, Strays};
 use crate::gitea::{Gitea, Lane};
 use crate::ops::Ops;
 use crate::telemetry::events::{
@@ -46,8 +46,6 @@ pub struct Reap {
     pub tracker: TaskTracker,
     /// Names of objects that are worked on.
     pub busy: Mutex<BTreeSet<String>>,
-    /// Names that were said to be unreadable.
-    pub quarantined: Mutex<BTreeSet<String>>,
 }
 
 impl Reap {
@@ -80,27 +78,28 @@ impl Reap {
             .collect();
         let objects = self.backend.list().await?;
         let mut seen = BTreeSet::new();
-        let (mut strays, mut unreadable) = (0, BTreeSet::new());
+        let mut strays = Strays::default();
         for object in objects {
             match &object.record {
                 Ok(record) if record.instance != self.instance => {}
                 Ok(record) => {
                     let (record, name) = (record.clone(), object.name.clone());
-                    strays += self.meet(&record, &name, object.state);
+                    strays.fenced += self.meet(&record, &name, object.state);
                     seen.insert((record.id, record.epoch));
                 }
                 Err(problem) => {
-                    strays += 1;
-                    unreadable.insert(object.name.clone());
-                    self.quarantine(&object, &problem.to_string());
+                    strays.unreadable.insert(object.name.clone(), problem.to_string());
                 }
             }
         }
-        self.forget_readable(&unreadable);
-        self.board.set_strays(strays);
-        self.ops.metrics.orphans([("executor", i64::try_from(strays).unwrap_or(i64::MAX))]);
-        for (id, (epoch, phase)) in before {
-            if phase != Phase::Creating && !seen.contains(&(id, epoch)) && self.board.epoch(id) == Some(epoch) {
+        // What cannot be read exists all the same.
+        let exists = |id, epoch| {
+            seen.contains(&(id, epoch)) || strays.unreadable.contains_key(&executor_name(id, &self.instance, epoch))
+        };
+        let absent: Vec<_> = before.into_iter().filter(|(id, (epoch, _))| !exists(*id, *epoch)).collect();
+        self.note_strays(strays);
+        for (id, (epoch, phase)) in absent {
+            if phase != Phase::Creating && self.board.epoch(id) == Some(epoch) {
                 self.board.apply(id, Event::ExecutorAbsent);
             }
         }
@@ -153,23 +152,20 @@ impl Reap {
         Subject { backend: Some(self.kind), assignment: id, epoch: self.board.epoch(id) }
     }
 
-    fn quarantine(&self, object: &Observed, problem: &str) {
-        let mut quarantined = self.quarantined.lock().unwrap_or_else(PoisonError::into_inner);
-        if quarantined.insert(object.name.clone()) {
-            backend_lifecycle_error(self.kind, &format!("{} is set apart: {problem}", object.name));
+    /// What cannot be read is set apart and said once; it blocks nothing else (NEW-56).
+    fn note_strays(&self, strays: Strays) {
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        self.ops.metrics.orphans([("executor", count(strays.fenced))]);
+        self.ops.metrics.quarantined([("executor", count(strays.unreadable.len()))]);
+        let known = self.board.set_strays(strays.clone());
+        for (name, problem) in strays.unreadable.iter().filter(|(name, _)| !known.unreadable.contains_key(*name)) {
+            backend_lifecycle_error(self.kind, &format!("{name} is set apart: {problem}"));
         }
-    }
-
-    fn forget_readable(&self, unreadable: &BTreeSet<String>) {
-        let mut quarantined = self.quarantined.lock().unwrap_or_else(PoisonError::into_inner);
-        quarantined.retain(|name| unreadable.contains(name));
-        let count = i64::try_from(quarantined.len()).unwrap_or(i64::MAX);
-        self.ops.metrics.quarantined([("executor", count)]);
     }
 
     fn carry_out(self: &Arc<Self>) {
         for view in self.board.views() {
-            let name = domain::id::executor_name(view.id, &self.instance, view.life.epoch());
+            let name = executor_name(view.id, &self.instance, view.life.epoch());
             if view.wants.terminal_mark {
                 self.mark(view.id, name.clone());
             }

@@ -105,7 +105,6 @@ fn reap(parts: &Parts) -> Reap {
         kind: KIND,
         tracker: parts.tracker.clone(),
         busy: Default::default(),
-        quarantined: Default::default(),
     }
 }
 

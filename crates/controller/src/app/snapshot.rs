@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::parts::KIND;
 use crate::board::{Board, View};
-use crate::ops::status::{ExecutorLine, HeldTask, Permits, StatusSnapshot};
+use crate::ops::status::{ExecutorLine, HeldTask, Permits, SetApart, StatusSnapshot};
 
 /// What the controller holds at this moment.
 pub(super) fn snapshot(
@@ -26,8 +26,13 @@ pub(super) fn snapshot(
         permits: vec![Permits { backend: KIND.to_string(), capacity, executors, held, free }],
         held: views.iter().filter_map(|view| held_task(view, at)).collect(),
         executors: views.iter().filter_map(|view| executor(view, instance)).collect(),
+        quarantine: board.strays().unreadable.into_iter().map(set_apart).collect(),
         ..StatusSnapshot::empty(instance, components, at)
     }
+}
+
+fn set_apart((name, reason): (String, String)) -> SetApart {
+    SetApart { name, reason, since: None }
 }
 
 fn held_task(view: &View, at: Timestamp) -> Option<HeldTask> {
