@@ -51,7 +51,7 @@ Exit codes:
 /// The command words.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// One host: registers with a Gitea and runs its jobs as isolated processes here
+    /// One host: registers with a Gitea and runs each of its jobs in throw-away processes here
     #[command(after_long_help = STANDALONE_HELP)]
     Standalone(StandaloneArgs),
     /// Runs with the settings of the environment and a file (what no word means)

@@ -26,6 +26,10 @@ use crate::sealing::Sealing;
 use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_transition, scheduler_error};
 use pace::Pace;
 
+/// What an operator does when Gitea no longer knows us.
+const UNREGISTERED: &str = "; the entry of this runner in Gitea is gone or its token was changed: stop this program, delete \
+                            registration.json in its state folder, and start it with --registration-token-file";
+
 /// A round that takes longer than this is stuck (NEW-131): a FetchTask and a back-off, with room to spare.
 const STUCK: Duration = Duration::from_secs(180);
 
@@ -125,7 +129,11 @@ impl Fetch {
     fn failed(&self, what: &str, error: &GiteaError) {
         self.ops.readiness.fetch_failed(error.code, self.board.now());
         self.ops.metrics.fetch_failed(error.code);
-        scheduler_error(&format!("{what}: {error}"));
+        let remedy = match error.trouble {
+            Trouble::Unregistered => UNREGISTERED,
+            _ => "",
+        };
+        scheduler_error(&format!("{what}: {error}{remedy}"));
     }
 
     /// An empty answer stays true until room grows: then the version is 0 again (NEW-7).

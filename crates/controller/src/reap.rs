@@ -159,7 +159,10 @@ impl Reap {
         self.ops.metrics.quarantined([("executor", count(strays.unreadable.len()))]);
         let known = self.board.set_strays(strays.clone());
         for (name, problem) in strays.unreadable.iter().filter(|(name, _)| !known.unreadable.contains_key(*name)) {
-            backend_lifecycle_error(self.kind, &format!("{name} is set apart: {problem}"));
+            backend_lifecycle_error(
+                self.kind,
+                &format!("{name} is set apart and holds a slot: {problem}; when its job is over, delete its folder"),
+            );
         }
     }
 

@@ -79,7 +79,7 @@ impl Reason {
                 "Run the job again later; the operator can raise the capacity."
             }
             Self::ExecutorExited | Self::ExecutorLost | Self::ExecutorDeleted | Self::NodeLost | Self::SandboxLost => {
-                "Run the job again; if it happens again, ask the operator for the executor's log."
+                "Run the job again; if it happens again, the operator finds more in this runner's log."
             }
             Self::ExecutorOom => "Let the job use less memory, or ask the operator for more.",
             Self::Interrupted => "Run the job again; what ended it is in the rows above.",

@@ -58,7 +58,10 @@ pub(crate) async fn run(mut command: Command, limit: Duration, step: &mut Step) 
         let soon = end.min(Instant::now() + Duration::from_secs(1));
         match timeout_at(soon, receiver.recv()).await {
             Ok(Some((stream, line))) => {
-                last.clone_from(&line);
+                // What is meant for programs is no progress for people.
+                if stream == Stream::Err {
+                    last.clone_from(&line);
+                }
                 lines.push((stream, line));
             }
             Ok(None) => break,

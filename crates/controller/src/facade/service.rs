@@ -242,7 +242,7 @@ impl Facade {
                         step.log_index = step.log_index.saturating_add(shift);
                     }
                     let answer = self.ask_gitea(id, turn.update_task(request).await)?;
-                    self.count_end(outcome, outcome_of(&answer.state));
+                    self.count_end(caller, outcome, outcome_of(&answer.state));
                     return Ok(verdict(answer, outcome));
                 }
                 Action::AnswerResult(outcome) => return Ok(result(id, Some(outcome))),
@@ -253,8 +253,10 @@ impl Facade {
         Ok(result(id, Some(Outcome::Cancelled)))
     }
 
-    fn count_end(&self, said: Option<Outcome>, stored: Option<Outcome>) {
+    fn count_end(&self, caller: Caller, said: Option<Outcome>, stored: Option<Outcome>) {
         if let Some(stored) = stored {
+            let detail = Detail { cause: Some(word(stored)), ..Detail::default() };
+            assignment_transition(AssignmentEvent::TerminalAccepted, &self.subject(caller), detail);
             let cause = if said == Some(stored) { Cause::Job } else { Cause::Gitea };
             self.ops.metrics.task_ended(word(stored), cause);
         }

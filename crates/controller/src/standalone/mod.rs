@@ -138,6 +138,7 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         Some(path) => std::path::absolute(path).map_err(|error| unusable(path, &error))?,
         None => here.state_folder()?,
     };
+    short_enough(&state)?;
     let (raw, url) = settings(args, here)?;
     let trust_domain = raw.get("TRUST_DOMAIN").map(|(text, _)| text.to_owned());
     let known = Registration::read(&state)?;
@@ -221,8 +222,32 @@ impl Checked {
             trust_domain: self.trust_domain.clone().unwrap_or_else(|| default_trust_domain(&instance)),
         };
         registration.write(place).map_err(|error| unusable(&file, &error))?;
+        self.set_authority_aside(&registration)?;
         Ok(registration)
     }
+
+    /// A folder that lost its registration has an authority of another trust domain: that one is kept under another
+    /// name, and the new registration gets its own.
+    fn set_authority_aside(&self, registration: &Registration) -> Result<(), StartError> {
+        let authority = self.state.join("keys").join("ca.json");
+        if self.trust_domain.is_some() || !authority.exists() {
+            return Ok(());
+        }
+        let kept = authority.with_file_name(format!("ca.json.before-{}", registration.id));
+        std::fs::rename(&authority, kept).map_err(|error| unusable(&authority, &error))
+    }
+}
+
+/// The identity sockets of executors lie deep in the state folder, and a socket's address holds 107 bytes. Known before
+/// anything is registered.
+fn short_enough(state: &Path) -> Result<(), StartError> {
+    const BELOW: &str = "/executors/gitea-task-9999999999-12345678-e99/api/id";
+    let length = state.as_os_str().len() + BELOW.len();
+    if length <= 107 {
+        return Ok(());
+    }
+    let cause = format!("its path is {} bytes too long for the sockets below it; name a shorter one", length - 107);
+    Err(StartError::State { path: state.to_owned(), cause })
 }
 
 /// Flags and the rest of the settings, as far as they can be judged now.

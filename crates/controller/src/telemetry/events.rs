@@ -349,6 +349,16 @@ mod tests {
         );
     }
 
+    /// A person at a terminal gets colours, and the program goes on: the library panics when it was built without them.
+    #[test]
+    fn a_terminal_gets_colours() {
+        let (lines, log) = (Lines::default(), Log { format: LogFormat::Text, level: LogLevel::Info });
+        let writer = Secrets::default().writer(lines.clone());
+        tracing::subscriber::with_default(subscriber(log, writer, Colours::On), || runner_stopped(&"test", None));
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        assert!(text.contains("\u{1b}["), "{text:?}");
+    }
+
     /// NEW-141: a secret inside an error text does not reach the log.
     #[test]
     fn secrets_do_not_reach_the_log() {

@@ -105,7 +105,7 @@ impl Folder {
     }
 
     pub(super) fn socket(&self) -> PathBuf {
-        self.path.join("api/workload.sock")
+        self.path.join("api/id")
     }
 
     pub(super) fn capability(&self) -> PathBuf {

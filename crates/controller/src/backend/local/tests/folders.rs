@@ -128,7 +128,7 @@ async fn a_state_folder_that_is_too_deep_is_refused() {
     let host = Host::new();
     let bind: Bind = Arc::new(|_, _| futures::future::pending().boxed());
     let construct = |state: PathBuf| LocalBackend::new(LocalConfig { state, ..host.config("") }, Arc::clone(&bind));
-    let longest = format!("/executors/gitea-task-9999999999-{}-e99/api/workload.sock", "here");
+    let longest = format!("/executors/gitea-task-9999999999-{}-e99/api/id", "here");
     let fits = host.state.path().join("d".repeat(107 - longest.len() - host.state.path().as_os_str().len() - 1));
     std::fs::create_dir(&fits).unwrap();
     assert!(construct(fits.clone()).is_ok());
