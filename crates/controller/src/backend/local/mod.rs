@@ -175,12 +175,17 @@ impl LocalBackend {
     }
 
     async fn turn(&self, name: &str) -> Turn {
-        let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            Arc::clone(turns.entry(name.to_owned()).or_default())
-        };
-        turn.lock_owned().await
+        self.queue_for(name).lock_owned().await
+    }
+
+    fn turn_if_free(&self, name: &str) -> Option<Turn> {
+        self.queue_for(name).try_lock_owned().ok()
+    }
+
+    fn queue_for(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(name.to_owned()).or_default())
     }
 
     /// Serves the identity unless it is served or withdrawn.
@@ -199,7 +204,7 @@ impl LocalBackend {
     }
 
     /// The part of a list that concerns one executor: what runs is watched and has its identity, what has ended has
-    /// none.
+    /// none, and what a former process made and did not start is started.
     async fn attend(&self, observed: &Observed) {
         let name = &observed.name;
         match (&observed.state, &observed.record) {
@@ -213,7 +218,12 @@ impl LocalBackend {
                     tracing::warn!(executor = %name, %error, "identity not served; the next pass tries again");
                 }
             }
-            (ExecutorState::Pending, _) => {}
+            (ExecutorState::Pending, Ok(record)) => {
+                if let Err(error) = starting::resume(self, name, record).await {
+                    tracing::warn!(executor = %name, %error, "executor not started; the next pass tries again");
+                }
+            }
+            (ExecutorState::Pending, Err(_)) => {}
             (ExecutorState::Ended(_) | ExecutorState::Vanished, _) => self.forget_identity(name),
         }
     }

@@ -51,6 +51,24 @@ pub(super) async fn ensure(backend: &LocalBackend, launch: Launch) -> Result<Ens
     Ok(Ensured::NotYet)
 }
 
+/// Starts what a former process made and did not live to start: its task was adopted with the folder, so no launch comes
+/// for it again (NEW-53). A folder that somebody works on is left to them.
+pub(super) async fn resume(backend: &LocalBackend, name: &str, record: &ExecutorRecord) -> Result<(), BackendError> {
+    let Some(_turn) = backend.turn_if_free(name) else { return Ok(()) };
+    let folder = backend.folder(name);
+    // Whoever had the turn before may have started or removed it.
+    let place = folder.clone();
+    if !on_files(move || place.exists() && place.state() == ExecutorState::Pending).await? {
+        return Ok(());
+    }
+    backend.serve_identity(name, record).await?;
+    let started = start_supervisor(&backend.config, &folder).await;
+    // A supervisor of the former process may have been on its way all the time.
+    let Ok(supervisor) = folder.supervisor() else { return started };
+    backend.watch.follow(name, &supervisor);
+    Ok(())
+}
+
 /// Makes the folder, or looks at the one that is there. What was never started is given the newest launch data: since
 /// the last try we may have been restarted, with another port or key.
 fn prepare(folder: &Folder, launch: &Launch, file: &LaunchFile) -> io::Result<(Meta, ExecutorState)> {

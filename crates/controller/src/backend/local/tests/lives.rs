@@ -85,17 +85,33 @@ async fn an_executor_outlives_its_controller() {
     assert!(!host.is_served(&name(1)), "who has ended has no identity");
 }
 
-/// A crash between the intent and the start: the executor is pending, and the next ensure starts it with newer data.
+/// A controller that made a folder and died before it started anything.
+async fn an_intent_without_a_start(host: &Host) {
+    let broken = host.controller_with(LocalConfig { supervise: vec!["--help".to_owned()], ..host.config("exit 1") });
+    assert!(matches!(broken.ensure(launch(1)).await, Err(BackendError::Transient { .. })));
+}
+
+/// The next ensure starts it with newer data.
 #[tokio::test]
 async fn an_intent_without_a_start_is_taken_up() {
     let host = Host::new();
-    let broken = host.controller_with(LocalConfig { supervise: vec!["--help".to_owned()], ..host.config("exit 1") });
-    assert!(matches!(broken.ensure(launch(1)).await, Err(BackendError::Transient { .. })));
-    drop(broken);
+    an_intent_without_a_start(&host).await;
     let backend = host.controller("exit 3");
-    assert_eq!(state(&backend, &name(1)).await, Some(ExecutorState::Pending));
     assert_eq!(backend.ensure(launch(1)).await, Ok(Ensured::Ready));
     assert_eq!(exit_after_nudge(&backend, &name(1)).await.code, Some(3));
+}
+
+/// NEW-53, T6: a task adopted with its folder is not launched again, so the list starts what lies there, once.
+#[tokio::test]
+async fn an_intent_that_nobody_ensures_again_is_taken_up_too() {
+    let host = Host::new();
+    an_intent_without_a_start(&host).await;
+    let backend = host.controller("exit 3");
+    assert_eq!(state(&backend, &name(1)).await, Some(ExecutorState::Pending));
+    assert!(host.is_served(&name(1)), "it has its identity");
+    assert_eq!(exit_after_nudge(&backend, &name(1)).await.code, Some(1), "what was written is what is started");
+    assert_eq!(backend.ensure(launch(1)).await, Ok(Ensured::Ready), "and never again");
+    assert_eq!(exit_after_nudge(&backend, &name(1)).await.code, Some(1));
 }
 
 /// A program that cannot be started is an executor that ended, with the cause in its log.
