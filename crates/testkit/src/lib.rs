@@ -5,4 +5,6 @@
 pub mod gitea;
 pub mod real;
 pub mod runner_client;
+pub mod stand_in;
 pub mod traces;
+pub mod world;

@@ -59,12 +59,28 @@ impl Standalone {
     pub fn start_with_token(settings: Settings, gitea: &Client, dir: &Path, token: &str) -> Result<Self, Error> {
         let bin = dir.join("bin");
         std::fs::create_dir_all(&bin).map_err(Error::system(format!("make {}", bin.display())))?;
-        let dir = dir.canonicalize().map_err(Error::system(format!("resolve {}", dir.display())))?;
-        write_secret(&dir.join("registration-token"), token)?;
         // The cache folder is often below a home that only its owner may enter; jobs run as somebody else.
         let runner = place(&Cache::locate()?.program(Program::Runner)?, &bin.join(Program::Runner.file_name()))?;
+        Self::start_with_runner(settings, &gitea.access().url, dir, token, runner)
+    }
+
+    /// As [`Standalone::start_with_token`] for any server and any runner program.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start_with_runner(
+        settings: Settings,
+        url: &str,
+        dir: &Path,
+        token: &str,
+        runner: PathBuf,
+    ) -> Result<Self, Error> {
+        let bin = dir.join("bin");
+        std::fs::create_dir_all(&bin).map_err(Error::system(format!("make {}", bin.display())))?;
+        let dir = dir.canonicalize().map_err(Error::system(format!("resolve {}", dir.display())))?;
+        write_secret(&dir.join("registration-token"), token)?;
         let program = place(&settings.program, &bin.join("gitea-dynamic-runner"))?;
-        let url = gitea.access().url.clone();
+        let url = url.to_owned();
         let mut standalone = Self { settings: Settings { program, ..settings }, dir, url, runner, running: None };
         standalone.restart()?;
         Ok(standalone)

@@ -1,0 +1,97 @@
+//! Cancels at every moment of a task (T12, T29, F08, F163). Gitea 1.26 ends the task at once; what is left to us is to
+//! stop what runs, to close the log, and to be quiet.
+
+use connectrpc::ErrorCode;
+use futures::future::join_all;
+use testkit::gitea::{CallEnd, FaultSpec, Gitea, JobId, Method, Status};
+use testkit::world::{Allowance, Plan, SOON, World, job};
+
+use crate::planned;
+
+async fn hasty(capacity: u32) -> World {
+    planned(Plan::capacity(capacity).set("CANCEL_GRACE", "1s").set("TERMINAL_GRACE", "2s").set("LOOK_AHEAD", "1")).await
+}
+
+/// The log is closed with a last row, and Gitea heard of the end from nobody but itself: one call that learned of it.
+async fn assert_over(world: &mut World, job: JobId) {
+    world.gitea_shows("the log is closed", |gitea| gitea.state(job).archived).await;
+    world.nothing_left().await;
+    let late = world.gitea.state(job).updates_after_end;
+    assert!(late <= 1, "{late} calls after the end");
+    world.allow(Allowance::UpdatesAfterEnd(1));
+}
+
+/// T12a, NEW-22: cancelled while it waits for a slot: nothing is made for it, its message goes.
+#[tokio::test]
+async fn while_it_waits() {
+    let mut world = hasty(1).await;
+    let jobs = world.push([job("runs", &["gate here"]), job("waits", &["say never"])]);
+    world.desk.arrived("here", 1, SOON).await;
+    world.gitea_shows("the second is held", |gitea| gitea.held().len() == 2).await;
+    world.gitea.cancel(jobs[1]);
+    world.gitea_shows("the log is closed", |gitea| gitea.state(jobs[1]).archived).await;
+    world.desk.open_gate("here");
+    world.ends_as(jobs[0], Status::Success, SOON).await;
+    assert_over(&mut world, jobs[1]).await;
+    assert_eq!(world.desk.executions().len(), 1);
+    world.finish().await;
+}
+
+/// T12d, NEW-23: cancelled when its executor is up and has not asked yet: the runner is sent home.
+#[tokio::test]
+async fn before_its_claim() {
+    let mut world = hasty(1).await;
+    let job = world.push_one(job("late", &["say never"]));
+    world.eventually("its executor exists", SOON, |world| some(world.executors().len())).await;
+    // The claim asks Gitea first; it hears nothing until the cancel is there.
+    let away = FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX);
+    world.gitea.fail_next(Method::UpdateTask, away);
+    world.gitea_shows("a question of the claim failed", |gitea| failed_updates(gitea) > 0).await;
+    world.gitea.cancel(job);
+    world.gitea.clear_faults();
+    assert_over(&mut world, job).await;
+    assert!(world.desk.executions().is_empty());
+    world.finish().await;
+}
+
+fn failed_updates(gitea: &Gitea) -> usize {
+    let failed = |end: &CallEnd| matches!(end, CallEnd::Answered { status: 500, .. });
+    gitea.calls().iter().filter(|call| call.method == Method::UpdateTask && failed(&call.end)).count()
+}
+
+fn some(count: usize) -> Result<(), String> {
+    if count > 0 { Ok(()) } else { Err("none".to_owned()) }
+}
+
+/// T29, NEW-24, F08: cancelled while it runs, with a runner that obeys (and says SUCCESS), one that falls silent, one
+/// that goes without a word, and one that goes on as if nothing were.
+#[tokio::test]
+async fn while_it_runs() {
+    join_all(["obey", "mute", "leave", "ignore"].map(cancelled_while_it_runs)).await;
+}
+
+async fn cancelled_while_it_runs(manners: &str) {
+    let mut world = hasty(1).await;
+    let script = format!("on-cancel {manners}\nsay here\ngate never");
+    let job = world.push_one(job("long", &[&script, "say second"]));
+    world.desk.arrived("never", 1, SOON).await;
+    world.gitea.cancel(job);
+    assert_over(&mut world, job).await;
+    assert_eq!(world.gitea.state(job).status, Status::Cancelled, "{manners}");
+    world.finish().await;
+}
+
+/// T12: the job is run again while its cancelled attempt is still being cleaned up.
+#[tokio::test]
+async fn and_run_again() {
+    let mut world = hasty(2).await;
+    let job = world.push_one(job("again", &["on-cancel mute\ngate again"]));
+    world.desk.arrived("again", 1, SOON).await;
+    world.gitea.cancel(job);
+    world.desk.open_gate("again");
+    world.gitea.rerun(job);
+    let state = world.ends_as(job, Status::Success, SOON).await;
+    assert_eq!(state.attempts.len(), 2);
+    world.allow(Allowance::UpdatesAfterEnd(1));
+    world.finish().await;
+}

@@ -1,0 +1,95 @@
+//! Gitea is away (T34, F16): the process stays, jobs go on, everything is delivered when it is back.
+
+use std::time::Duration;
+
+use connectrpc::ErrorCode;
+use testkit::gitea::{Away, FaultSpec, Gitea, JobId, Latency, Status};
+use testkit::world::{SOON, World, job};
+
+use crate::world;
+
+/// The ways of being away that end a call at once.
+const WAYS: [Away; 2] = [Away::Refusing, Away::Unavailable];
+
+/// At the start of a controller that is registered already.
+#[tokio::test]
+async fn at_the_start() {
+    let mut world = world(1).await;
+    for away in WAYS {
+        world.nothing_left().await;
+        assert!(world.sigterm(SOON).await.success());
+        world.gitea.set_away(away);
+        let (before, declared) = (world.gitea.connections(), world.gitea.counters().declares);
+        world.restart();
+        world.gitea_shows("it has tried", |gitea| gitea.connections() > before).await;
+        world.gitea.set_away(Away::No);
+        world.gitea_shows("it has declared itself", |gitea| gitea.counters().declares > declared).await;
+        let job = world.push_one(job("after", &["say here"]));
+        world.ends_as(job, Status::Success, SOON).await;
+    }
+    world.finish().await;
+}
+
+/// In the middle of a job that writes on, and at its end: every row once, the true result, and the runner does not wait
+/// for it. Away behind closed doors, behind a reverse proxy, and with Gitea's own error for every call; in the last case
+/// the controller is killed meanwhile.
+#[tokio::test]
+async fn in_mid_job_and_at_its_end() {
+    let set = |away: Away| move |gitea: &Gitea| gitea.set_away(away);
+    let broken = |gitea: &Gitea| {
+        gitea.fail_all(&FaultSpec::gitea(ErrorCode::Internal, "database is locked").times(u32::MAX));
+    };
+    let nothing = |_: &mut World| {};
+    let kill = |world: &mut World| {
+        world.kill9();
+        world.restart();
+    };
+    tokio::join!(
+        away_in_mid_job(set(Away::Refusing), nothing),
+        away_in_mid_job(set(Away::Unavailable), nothing),
+        away_in_mid_job(broken, kill),
+    );
+}
+
+async fn away_in_mid_job(leave: impl Fn(&Gitea), meanwhile: impl Fn(&mut World)) {
+    let mut world = world(1).await;
+    let job = in_the_middle(&world, "burst 120\ngate middle\nburst 120").await;
+    leave(&world.gitea);
+    world.desk.open_gate("middle");
+    world.eventually("the runner has gone", SOON, |world| none(world.runners().len())).await;
+    assert_eq!(world.gitea.state(job).status, Status::Running);
+    meanwhile(&mut world);
+    world.gitea.set_away(Away::No);
+    world.gitea.clear_faults();
+    assert_exact(&world, job).await;
+    world.finish().await;
+}
+
+/// F10, F161: a slow Gitea is waited for, one call of a task at a time.
+#[tokio::test]
+async fn slow() {
+    let world = world(2).await;
+    world.gitea.set_latency(Latency::between(Duration::from_millis(200), Duration::from_millis(700), 5));
+    let jobs = world.push([job("one", &["burst 300", "burst 300"]), job("two", &["fail"])]);
+    world.ends_as(jobs[0], Status::Success, SOON).await;
+    world.ends_as(jobs[1], Status::Failure, SOON).await;
+    world.finish().await;
+}
+
+async fn in_the_middle(world: &World, first: &str) -> JobId {
+    let job = world.push_one(job("long", &[first, "say second"]));
+    let stored = |gitea: &Gitea| gitea.state(job).rows().contains(&"row 120");
+    world.gitea_shows("the rows before the gate are stored", stored).await;
+    job
+}
+
+async fn assert_exact(world: &World, job: JobId) {
+    let state = world.ends_as(job, Status::Success, SOON).await;
+    let row = |row: usize| format!("row {row}");
+    let first: Vec<_> = (1..=120).map(row).chain((1..=120).map(row)).collect();
+    assert_eq!(state.page().steps, [first, vec!["second".to_owned()]]);
+}
+
+fn none(count: usize) -> Result<(), String> {
+    if count == 0 { Ok(()) } else { Err(format!("{count} left")) }
+}

@@ -1,0 +1,68 @@
+//! A job that a signal cut off is never a success, whatever its runner says.
+
+use testkit::gitea::{JobId, Status};
+use testkit::real::Signal;
+use testkit::world::{SOON, World, job};
+
+use crate::world;
+
+async fn assert_interrupted(world: &World, job: JobId) {
+    let state = world.ends_as(job, Status::Failure, SOON).await;
+    assert!(state.rows().iter().any(|row| row.starts_with("##[error]interrupted:")), "{:?}", state.rows());
+    assert!(state.steps.iter().all(|step| step.status.is_end()), "{:?}", state.steps);
+    let page = state.page();
+    let shown = page.set_up.iter().chain(page.steps.iter().flatten()).chain(&page.complete);
+    assert!(shown.into_iter().any(|row| row.contains("interrupted")), "not on the page: {page:?}");
+}
+
+/// T79, NEW-158, F156: SIGTERM to the executor, in a first and in a last step, with a runner that reports success and
+/// with one that goes without a word.
+#[tokio::test]
+async fn sigterm_to_the_executor() {
+    let world = world(1).await;
+    for (gate, steps) in [
+        ("first", ["say here\ngate first", "say second"]),
+        ("last", ["say first", "gate last"]),
+        ("leaves", ["on-sigterm leave\ngate leaves", "say second"]),
+    ] {
+        let job = world.push_one(job("cut", &steps));
+        world.desk.arrived(gate, 1, SOON).await;
+        world.signal_only(&world.executor_processes(), Signal::Terminate);
+        assert_interrupted(&world, job).await;
+    }
+    world.finish().await;
+}
+
+/// T84, NEW-168, F156: SIGTERM that reaches the runner alone, from outside and from one of its own steps.
+#[tokio::test]
+async fn sigterm_to_the_runner_alone() {
+    let world = world(1).await;
+    let outside = world.push_one(job("outside", &["gate outside", "say second"]));
+    world.desk.arrived("outside", 1, SOON).await;
+    world.signal_only(&world.runners(), Signal::Terminate);
+    assert_interrupted(&world, outside).await;
+    for steps in [["terminate-self", "say second"], ["say first", "terminate-self"]] {
+        let job = world.push_one(job("inside", &steps));
+        assert_interrupted(&world, job).await;
+    }
+    world.finish().await;
+}
+
+/// T7, NEW-26: a runner that ends without a final report, one that kills its executor, and one that leaves a process
+/// behind.
+#[tokio::test]
+async fn runners_that_go_without_a_word() {
+    let world = world(2).await;
+    let jobs = world.push([
+        job("vanishes", &["say here\nvanish", "say never"]),
+        job("kills", &["say here\nkill-executor", "say never"]),
+        job("leaves", &["leave-behind\nsay here"]),
+    ]);
+    for job in &jobs[..2] {
+        let state = world.ends_as(*job, Status::Failure, SOON).await;
+        assert!(state.rows().iter().any(|row| row.starts_with("##[error]executor_")), "{:?}", state.rows());
+        assert!(state.steps.iter().all(|step| step.status.is_end()), "{:?}", state.steps);
+    }
+    world.ends_as(jobs[2], Status::Success, SOON).await;
+    world.finish().await;
+}

@@ -1,0 +1,41 @@
+//! Whole-system scenarios on Gitea's double: the real controller and executors, a stand-in for the official runner, so
+//! that a job lasts milliseconds and every fault of the far side can be ordered. Nothing here looks inside the program.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod cancel;
+mod gitea_away;
+mod interruption;
+mod jobs;
+mod lost_answers;
+mod poison;
+mod proxy;
+mod restart;
+mod scheduling;
+mod self_report;
+
+use testkit::world::{Plan, Programs, World};
+
+/// This test program, started again by an executor as its runner; see [`testkit::stand_in`].
+#[test]
+#[ignore = "a process of its own, started by the executors of the other tests"]
+fn stand_in_runner() {
+    testkit::stand_in::run();
+}
+
+fn programs() -> Programs {
+    Programs {
+        controller: env!("CARGO_BIN_EXE_gitea-dynamic-runner").into(),
+        stand_in: "stand_in_runner",
+        place: env!("CARGO_TARGET_TMPDIR").into(),
+    }
+}
+
+/// A world with so many slots.
+async fn world(capacity: u32) -> World {
+    planned(Plan::capacity(capacity)).await
+}
+
+/// A world by a plan.
+async fn planned(plan: Plan) -> World {
+    World::start(&programs(), plan).await
+}

@@ -1,0 +1,185 @@
+//! A controller that ends takes nothing with it: the next one adopts what runs, and judges what does not.
+
+use testkit::gitea::{Gitea, JobId, JobState, Status};
+use testkit::real::Signal;
+use testkit::world::{Allowance, SOON, World, job};
+
+use crate::world;
+
+const STEPS: [&str; 2] = ["burst 20\ngate middle\nsay after", "say second"];
+
+/// A job that waits in the middle of its first step, with its rows and its step so far in Gitea.
+async fn in_the_middle(world: &World) -> JobId {
+    let job = world.push_one(job("long", &STEPS));
+    let stored = |gitea: &Gitea| gitea.state(job).steps.first().is_some_and(|step| step.log_length >= 20);
+    world.gitea_shows("the rows before the gate are stored", stored).await;
+    job
+}
+
+/// SUCCESS, every row once and in order, under its own step.
+async fn assert_nothing_lost(world: &World, job: JobId) -> JobState {
+    let state = world.ends_as(job, Status::Success, SOON).await;
+    let first: Vec<_> = (1..=20).map(|row| format!("row {row}")).chain(["after".to_owned()]).collect();
+    assert_eq!(state.page().steps, [first, vec!["second".to_owned()]], "{state:#?}");
+    assert_eq!(state.steps.iter().map(|step| step.status).collect::<Vec<_>>(), [Status::Success; 2]);
+    state
+}
+
+/// T5, NEW-53, NEW-54: `kill -9` in mid-job and a new start.
+#[tokio::test]
+async fn a_killed_controller_adopts_its_job() {
+    let mut world = world(1).await;
+    let job = in_the_middle(&world).await;
+    world.kill9();
+    world.restart();
+    world.desk.open_gate("middle");
+    assert_nothing_lost(&world, job).await;
+    world.finish().await;
+}
+
+/// CMP-10: the end in order leaves the job alone and says success itself.
+#[tokio::test]
+async fn a_controller_ended_in_order_adopts_its_job() {
+    let mut world = world(1).await;
+    let job = in_the_middle(&world).await;
+    let status = world.sigterm(SOON).await;
+    assert!(status.success(), "{status}");
+    assert_eq!(world.runners().len(), 1, "the job lives on");
+    world.restart();
+    world.desk.open_gate("middle");
+    assert_nothing_lost(&world, job).await;
+    world.finish().await;
+}
+
+/// T9, NEW-112: the job ends while no controller is there; its last report waits in the executor.
+#[tokio::test]
+async fn a_job_that_ends_while_the_controller_is_away_is_reported() {
+    let mut world = world(1).await;
+    let job = in_the_middle(&world).await;
+    world.kill9();
+    world.desk.open_gate("middle");
+    world.eventually("the runner has gone", SOON, |world| none(world.runners().len())).await;
+    assert!(!world.gitea.state(job).status.is_end());
+    world.restart();
+    assert_nothing_lost(&world, job).await;
+    world.finish().await;
+}
+
+/// T6, F40, NEW-53, NEW-54: the controller is killed, once and twice, when an executor exists that has not asked for its
+/// task: it is adopted and gets it.
+#[tokio::test]
+async fn a_kill_between_create_and_claim() {
+    let mut world = world(1).await;
+    for kills in [1, 2] {
+        let gate = format!("{kills}-kills");
+        let job = world.push_one(job("early", &[&format!("gate {gate}")]));
+        world.eventually("its executor exists", SOON, |world| some(world.executors().len())).await;
+        for _ in 0..kills {
+            world.kill9();
+            let declared = world.gitea.counters().declares;
+            world.restart();
+            world.gitea_shows("it declared itself", |gitea| gitea.counters().declares > declared).await;
+        }
+        world.desk.open_gate(&gate);
+        world.ends_as(job, Status::Success, SOON).await;
+        world.nothing_left().await;
+    }
+    assert!(!world.log().contains(r#""epoch":2"#), "a second executor was made");
+    world.finish().await;
+}
+
+/// T5, NEW-53, NEW-62: three jobs that report all the time, through four kills: whatever a new controller is asked before
+/// it knows what exists, no row is swallowed and no job is stopped.
+#[tokio::test]
+async fn chatty_jobs_through_four_kills() {
+    let mut world = world(3).await;
+    let steps: Vec<String> = (0..40).map(|step| format!("say step {step}\nsleep 15")).collect();
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    let jobs = world.push(["one", "two", "three"].map(|key| job(key, &steps)));
+    for _ in 0..4 {
+        let logs = world.gitea.counters().update_logs + 12;
+        let enough = |gitea: &Gitea| gitea.counters().update_logs >= logs || all_over(gitea, &jobs);
+        world.gitea_shows("some more rows", enough).await;
+        world.kill9();
+        world.restart();
+    }
+    let expected: Vec<Vec<String>> = (0..40).map(|step| vec![format!("step {step}")]).collect();
+    for job in &jobs {
+        let state = world.ends_as(*job, Status::Success, SOON).await;
+        assert_eq!(state.page().steps, expected, "{:#?}", state.rows());
+    }
+    // A controller that was killed just before it could note an end asks once more.
+    world.allow(Allowance::UpdatesAfterEnd(jobs.len()));
+    world.finish().await;
+}
+
+/// T5, F06, NEW-53: `kill -9` after any call: every task is executed once with its true result, but for one whose
+/// FetchTask was answered to a process that died before it could keep it.
+#[tokio::test]
+async fn kills_at_random_moments() {
+    let mut world = world(4).await;
+    let jobs = world.push((0..12).map(|number| job(&format!("job{number}"), &["say here", "sleep 60"])));
+    let mut seed: u64 = std::env::var("GDR_SEED").map_or(0x2545_f491_4f6c_dd1d, |seed| seed.parse().unwrap());
+    world.remember(format!("GDR_SEED={seed}"));
+    for _ in 0..8 {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let calls = world.gitea.calls().len() + 1 + usize::try_from(seed % 12).unwrap();
+        let enough = |gitea: &Gitea| gitea.calls().len() >= calls || all_over(gitea, &jobs);
+        world.gitea_shows("some more calls", enough).await;
+        world.kill9();
+        world.restart();
+    }
+    world.eventually("all have ended or were lost", SOON * 2, |world| unsettled(world, &jobs)).await;
+    for job in jobs {
+        let state = world.gitea.state(job);
+        let executed = world.desk.executions().contains_key(&state.task.unwrap());
+        assert_eq!(executed, state.status == Status::Success, "{state:#?}");
+        if state.status == Status::Running {
+            world.allow(Allowance::Unended(job));
+        }
+    }
+    world.allow(Allowance::UpdatesAfterEnd(8));
+    world.finish().await;
+}
+
+fn all_over(gitea: &Gitea, jobs: &[JobId]) -> bool {
+    jobs.iter().all(|job| gitea.state(*job).status.is_end())
+}
+
+/// A fetched task of which no controller ever said that it keeps it is lost for good.
+fn unsettled(world: &World, jobs: &[JobId]) -> Result<(), String> {
+    let log = world.log();
+    let kept = |task: i64| {
+        let about = format!(r#""assignment":"gitea-task-{task}""#);
+        log.lines().any(|line| line.contains(&about) && !line.contains(r#""event":"fetched""#))
+    };
+    let open = jobs.iter().map(|job| world.gitea.state(*job)).filter(|state| !state.status.is_end());
+    let open: Vec<_> = open.filter(|state| state.task.is_none_or(kept)).map(|state| state.job).collect();
+    if open.is_empty() { Ok(()) } else { Err(format!("{open:?}")) }
+}
+
+/// T7, F62, NEW-26: `kill -9` of an executor or its runner: FAILURE, the cause on the page, steps closed, slot free.
+#[tokio::test]
+async fn a_killed_executor_fails_its_job_with_a_reason() {
+    let world = world(1).await;
+    for process in [World::executor_processes, World::runners] {
+        let job = in_the_middle(&world).await;
+        world.signal_only(&process(&world), Signal::Kill);
+        let state = world.ends_as(job, Status::Failure, SOON).await;
+        assert!(state.page().steps[0].iter().any(|row| row.starts_with("##[error]executor_")), "{:?}", state.page());
+        assert!(state.steps.iter().all(|step| step.status.is_end()), "{:?}", state.steps);
+    }
+    let next = world.push_one(job("next", &["say here"]));
+    world.ends_as(next, Status::Success, SOON).await;
+    world.finish().await;
+}
+
+fn some(count: usize) -> Result<(), String> {
+    if count > 0 { Ok(()) } else { Err("none".to_owned()) }
+}
+
+fn none(count: usize) -> Result<(), String> {
+    if count == 0 { Ok(()) } else { Err(format!("{count} left")) }
+}

@@ -1,0 +1,121 @@
+//! A stand-in for the official runner 1.0.8, for tests whose jobs last milliseconds.
+//!
+//! It speaks RunnerService as the official one does (contract §13): Declare once, FetchTask until there is a task, rows
+//! before states, the last row with `no_more`, then the result. What differs: it reports every quarter of a second
+//! instead of every 5 s, and the steps it runs are [words](script::Word) instead of shell. Everything it does is told
+//! to the test's [desk](crate::world::Desk).
+//!
+//! A test program starts itself again as the stand-in; see [`program`].
+
+mod calls;
+mod desk;
+mod job;
+mod places;
+mod proxy;
+mod reporter;
+mod script;
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use runner_proto::runner::v1::Task;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use calls::Calls;
+use desk::Desk;
+use places::Places;
+pub(crate) use reporter::name;
+
+/// The address of the desk.
+const DESK: &str = "GDR_DESK";
+/// How many FetchTask calls it gives up too early.
+const IMPATIENT: &str = "GDR_IMPATIENT";
+/// The configuration that the executor wrote.
+const CONFIG: &str = "GDR_STAND_IN_CONFIG";
+
+/// The version it says it has.
+pub(crate) const VERSION: &str = "1.0.8";
+
+/// Writes a program to `path` that answers and behaves as the stand-in: a shell script that starts the test program
+/// `binary` again, to run nothing but its ignored test `test`, which calls [`run`]. It gives up its first `impatient`
+/// FetchTask calls before an answer can come.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn program(path: &Path, binary: &Path, test: &str, desk: &str, impatient: u32) -> io::Result<()> {
+    let script = format!(
+        "#!/bin/sh\n\
+         if [ \"$1\" = --version ]; then echo 'gitea-runner version v{VERSION}'; exit 0; fi\n\
+         {DESK}={desk} {IMPATIENT}={impatient} {CONFIG}=\"$4\" exec '{}' --exact {test} --ignored --nocapture --test-threads 1\n",
+        binary.display()
+    );
+    std::fs::write(path, script)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+}
+
+/// Is the runner until its end, and ends the process.
+#[expect(clippy::disallowed_methods, reason = "the end of a runner, not of a test, is the end of this process")]
+pub fn run() {
+    let code = match life() {
+        Ok(code) => code,
+        Err(error) => {
+            complain(&format!("stand-in: {error:#}"));
+            1
+        }
+    };
+    std::process::exit(code);
+}
+
+fn life() -> anyhow::Result<i32> {
+    let variable = |name| std::env::var(name).with_context(|| format!("{name} is not set"));
+    let (desk, config) = (variable(DESK)?, PathBuf::from(variable(CONFIG)?));
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let desk = Desk::connect(&desk).await.context("the desk")?;
+        let places = Places::read(&config)?;
+        serve(desk, places).await
+    })
+}
+
+async fn serve(desk: Desk, places: Places) -> anyhow::Result<i32> {
+    let mut signals = signal(SignalKind::terminate())?;
+    let terminated = CancellationToken::new();
+    let heard = terminated.clone();
+    tokio::spawn(async move {
+        signals.recv().await;
+        heard.cancel();
+    });
+    let calls = Calls::new(&places);
+    // Any error of Declare ends the official runner at once.
+    calls.declare().await?;
+    let task = tokio::select! {
+        task = poll(&calls, &places) => task,
+        () = terminated.cancelled() => return Ok(0),
+    };
+    job::run(task, &calls, &desk, &places, terminated).await?;
+    Ok(0)
+}
+
+/// Asks for ever, whatever the answer (1.0.8 never ends).
+async fn poll(calls: &Calls, places: &Places) -> Task {
+    let mut pause = places.fetch_interval;
+    let impatient = std::env::var(IMPATIENT).ok().and_then(|count| count.parse().ok()).unwrap_or(0);
+    for _ in 0..impatient {
+        calls.give_up_fetching().await;
+    }
+    loop {
+        if let Ok(Some(task)) = calls.fetch().await {
+            return task;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(places.fetch_interval_max);
+    }
+}
+
+/// For the executor's log.
+#[expect(clippy::print_stderr, reason = "it is a program of its own")]
+fn complain(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,0 +1,401 @@
+//! The world harness of `docs/spec/faults.md` Part B for one host: Gitea's double in this process, the real controller
+//! and the real executors as black boxes, and the [stand-in](crate::stand_in) for the official runner.
+//!
+//! Every test ends with [`World::finish`], which holds it to the invariants I1 to I4, I6 and I7. What a scenario breaks
+//! on purpose is told beforehand by [`World::allow`].
+
+mod desk;
+mod invariants;
+mod watch;
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::gitea::{self, Gitea, JobId, JobSpec, JobState, NotInTime, Rules, Status, StepSpec};
+use crate::real::{Process, Signal, Standalone, workplace};
+use crate::stand_in;
+
+pub use desk::{Desk, Note};
+pub use invariants::Allowance;
+
+use watch::Watch;
+
+/// What only the test target knows.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// The controller: `env!("CARGO_BIN_EXE_gitea-dynamic-runner")`.
+    pub controller: PathBuf,
+    /// The ignored test of this test program that calls [`stand_in::run`], with its path.
+    pub stand_in: &'static str,
+    /// Where folders are made: `env!("CARGO_TARGET_TMPDIR")`.
+    pub place: PathBuf,
+}
+
+/// How a world is made.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Executors at once.
+    pub capacity: u32,
+    /// Settings of the controller, `NAME`, value.
+    pub settings: Vec<(&'static str, String)>,
+    /// Values for `--label`.
+    pub labels: Vec<String>,
+    /// Gitea's rules.
+    pub rules: Rules,
+    /// Gitea's settings.
+    pub gitea: gitea::Settings,
+    /// So many FetchTask answers are lost between each executor and its runner.
+    pub impatient: u32,
+}
+
+impl Plan {
+    /// A plain world with so many slots.
+    #[must_use]
+    pub fn capacity(capacity: u32) -> Self {
+        Self { capacity, ..Self::default() }
+    }
+
+    /// With a setting of the controller.
+    #[must_use]
+    pub fn set(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.settings.push((name, value.into()));
+        self
+    }
+}
+
+/// A running world.
+pub struct World {
+    /// The double.
+    pub gitea: Arc<Gitea>,
+    /// What the stand-ins tell.
+    pub desk: Arc<Desk>,
+    controller: Standalone,
+    watch: Watch,
+    allowances: Vec<Allowance>,
+    remembered: Vec<String>,
+    finished: bool,
+    _dir: TempDir,
+}
+
+/// For what takes a moment on a busy machine.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// For what the runners said before they ended.
+const WORDS: Duration = Duration::from_secs(2);
+
+impl World {
+    /// Starts everything and waits until the controller has declared itself.
+    ///
+    /// # Panics
+    /// Something cannot be started.
+    pub async fn start(programs: &Programs, plan: Plan) -> Self {
+        let world = Self::start_without_waiting(programs, plan, |_| {}).await;
+        world.gitea_shows("the controller has declared itself", |gitea| gitea.counters().declares > 0).await;
+        world
+    }
+
+    /// As [`World::start`], with `prepare` before the controller starts, and without waiting for its Declare.
+    ///
+    /// # Panics
+    /// Something cannot be started.
+    pub async fn start_without_waiting(programs: &Programs, plan: Plan, prepare: impl FnOnce(&Gitea)) -> Self {
+        let gitea = Arc::new(Gitea::start_with(plan.rules, plan.gitea).await);
+        prepare(&gitea);
+        let desk = Arc::new(must(Desk::open().await, "a desk"));
+        let dir = must(workplace(&programs.place), "a folder");
+        let runner = dir.path().join("stand-in-runner");
+        let binary = must(std::env::current_exe(), "this program");
+        must(stand_in::program(&runner, &binary, programs.stand_in, desk.address(), plan.impatient), "the stand-in");
+        let set = plan.settings.iter().flat_map(|(name, value)| ["--set".to_owned(), format!("{name}={value}")]);
+        let settings = crate::real::Settings {
+            program: programs.controller.clone(),
+            capacity: plan.capacity,
+            labels: plan.labels,
+            arguments: set.collect(),
+            environment: [("LOG_LEVEL".to_owned(), "debug".to_owned())].into(),
+        };
+        let token = gitea.registration_token();
+        let controller = Standalone::start_with_runner(settings, &gitea.url(), dir.path(), &token, runner);
+        let controller = must(controller, "the controller");
+        let (double, runners) = (Arc::clone(&gitea), Arc::clone(&desk));
+        let capacity = usize::try_from(plan.capacity).unwrap_or(usize::MAX);
+        let watch = Watch::start(controller.state(), capacity, move |task| {
+            let ended = double.job_of(task).is_none_or(|job| double.state(job).status.is_end());
+            ended || !runners.told(task, "task").is_empty()
+        });
+        Self {
+            gitea,
+            desk,
+            controller,
+            watch,
+            allowances: Vec::new(),
+            remembered: Vec::new(),
+            finished: false,
+            _dir: dir,
+        }
+    }
+
+    /// One push; its jobs share one bump of the tasks version.
+    pub fn push(&self, jobs: impl IntoIterator<Item = JobSpec>) -> Vec<JobId> {
+        self.gitea.push(jobs.into_iter().collect())
+    }
+
+    /// One push of one job.
+    pub fn push_one(&self, job: JobSpec) -> JobId {
+        self.gitea.push_one(job)
+    }
+
+    /// Waits until a job has ended, and shows it.
+    ///
+    /// # Panics
+    /// It does not end in time, or ends otherwise.
+    pub async fn ends_as(&self, job: JobId, status: Status, limit: Duration) -> JobState {
+        let ended = |gitea: &Gitea| gitea.state(job).status.is_end();
+        self.check(self.gitea.wait_for(&format!("job {job} has ended"), ended, limit).await);
+        let state = self.gitea.state(job);
+        assert_eq!(state.status, status, "job {job} ended otherwise: {state:#?}");
+        state
+    }
+
+    /// Waits until all these jobs have ended well.
+    pub async fn all_succeed(&self, jobs: &[JobId], limit: Duration) {
+        for job in jobs {
+            self.ends_as(*job, Status::Success, limit).await;
+        }
+    }
+
+    /// Waits for a condition of the double.
+    ///
+    /// # Panics
+    /// It does not come true [`SOON`].
+    pub async fn gitea_shows(&self, what: &str, condition: impl Fn(&Gitea) -> bool) {
+        self.check(self.gitea.wait_for(what, condition, SOON).await);
+    }
+
+    /// Waits for a condition that sends no event.
+    ///
+    /// # Panics
+    /// It does not come true within `limit`; `condition` says why not.
+    pub async fn eventually(&self, what: &str, limit: Duration, condition: impl Fn(&Self) -> Result<(), String>) {
+        let end = tokio::time::Instant::now() + limit;
+        while let Err(last) = condition(self) {
+            assert!(tokio::time::Instant::now() < end, "{what}: not within {limit:?}; last seen: {last}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// `kill -9` to the controller alone.
+    pub fn kill9(&mut self) {
+        self.controller.kill9();
+    }
+
+    /// SIGTERM to the controller alone; waits for its end.
+    ///
+    /// # Panics
+    /// It does not end within `limit`.
+    pub async fn sigterm(&mut self, limit: Duration) -> ExitStatus {
+        must(self.controller.sigterm(limit).await, "the controller's end")
+    }
+
+    /// Sends SIGTERM to the controller and does not wait; see [`World::ended`].
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn ask_to_end(&self) {
+        let pid =
+            self.controller.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+        let pid = pid.unwrap_or_else(|| panic!("the controller does not run"));
+        must(rustix::process::kill_process(pid, rustix::process::Signal::TERM), "SIGTERM");
+    }
+
+    /// The end of a controller that ends by itself or was asked to.
+    ///
+    /// # Panics
+    /// It does not end within `limit`.
+    pub async fn ended(&mut self, limit: Duration) -> ExitStatus {
+        must(self.controller.ended(limit).await, "the controller's end")
+    }
+
+    /// Starts the controller again on its state.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn restart(&mut self) {
+        must(self.controller.restart(), "the controller");
+    }
+
+    /// What the controller logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.controller.log()
+    }
+
+    /// The state folder.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        self.controller.state()
+    }
+
+    /// What `status` says to an operator: whether it is ready, and its words.
+    ///
+    /// # Panics
+    /// It cannot be asked.
+    pub async fn status(&self) -> (bool, String) {
+        let mut command = tokio::process::Command::new(self.controller.program());
+        command.args(["status", "--state"]).arg(self.state());
+        let output = tokio::time::timeout(SOON, command.kill_on_drop(true).output()).await;
+        let output = must(must(output, "status"), "status");
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (output.status.success(), text.concat())
+    }
+
+    /// The names of the executors that exist.
+    #[must_use]
+    pub fn executors(&self) -> Vec<String> {
+        watch::executors(&self.state())
+    }
+
+    /// The task of the job's latest attempt.
+    ///
+    /// # Panics
+    /// It was not fetched.
+    #[must_use]
+    pub fn task_of(&self, job: JobId) -> i64 {
+        self.gitea.state(job).task.unwrap_or_else(|| panic!("job {job} was not fetched"))
+    }
+
+    /// The executors' own processes.
+    #[must_use]
+    pub fn executor_processes(&self) -> Vec<Process> {
+        self.processes(|process| process.program() == "gitea-dynamic-runner" || process.has_word("executor"))
+            .into_iter()
+            .filter(|process| process.has_word("executor"))
+            .collect()
+    }
+
+    /// The stand-in runners.
+    #[must_use]
+    pub fn runners(&self) -> Vec<Process> {
+        self.processes(|process| process.has_word("--nocapture"))
+    }
+
+    fn processes(&self, wanted: impl Fn(&Process) -> bool) -> Vec<Process> {
+        self.controller.processes().into_iter().filter(wanted).collect()
+    }
+
+    /// Sends a signal to the only process of a kind.
+    ///
+    /// # Panics
+    /// There is not exactly one.
+    pub fn signal_only(&self, processes: &[Process], signal: Signal) {
+        let [process] = processes else { panic!("not exactly one process: {processes:?}") };
+        process.signal(signal);
+    }
+
+    /// Something that a failure must show, for example the seed of what follows.
+    pub fn remember(&mut self, text: impl Into<String>) {
+        self.remembered.push(text.into());
+    }
+
+    /// This test breaks something on purpose.
+    pub fn allow(&mut self, allowance: Allowance) {
+        self.allowances.push(allowance);
+    }
+
+    /// I4: waits until no executor, no process and no message is left.
+    ///
+    /// # Panics
+    /// Something is left.
+    pub async fn nothing_left(&self) {
+        self.nothing_left_within(SOON).await;
+    }
+
+    /// As [`World::nothing_left`] with a limit.
+    ///
+    /// # Panics
+    /// Something is left.
+    pub async fn nothing_left_within(&self, limit: Duration) {
+        self.eventually("nothing is left (I4)", limit, |world| {
+            let (executors, queued) = (world.executors(), watch::queued(&world.state()).unwrap_or_default());
+            let processes: Vec<_> =
+                world.controller.processes().into_iter().map(|process| process.arguments.join(" ")).collect();
+            if executors.is_empty() && queued.is_empty() && processes.is_empty() {
+                return Ok(());
+            }
+            Err(format!("executors {executors:?}, messages {queued:?}, processes {processes:#?}"))
+        })
+        .await;
+    }
+
+    /// The end of a test: nothing is left, and every invariant held.
+    ///
+    /// # Panics
+    /// Otherwise.
+    pub async fn finish(mut self) {
+        self.nothing_left().await;
+        self.finished = true;
+        // A runner's last word may still be on its way to the desk.
+        self.eventually("the invariants hold", WORDS, |world| {
+            let mut broken = world.watch.complaints();
+            broken.extend(invariants::broken(&world.gitea, &world.desk, &world.allowances));
+            if broken.is_empty() { Ok(()) } else { Err(format!("{broken:#?}")) }
+        })
+        .await;
+    }
+
+    fn check(&self, reached: Result<(), NotInTime>) {
+        if let Err(error) = reached {
+            let calls: Vec<_> = self.gitea.calls().iter().rev().take(12).map(call_in_words).collect();
+            panic!("{error}\nexecutors {:?}\nlast calls, newest first: {calls:#?}", self.executors());
+        }
+    }
+}
+
+fn call_in_words(call: &gitea::Call) -> String {
+    format!("{} {} task {:?}: {} => {:?}", call.at, call.method.name(), call.task, call.summary, call.end)
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            show(&self.remembered.join("\n"));
+            let calls = self.gitea.calls();
+            let calls: Vec<_> = calls.iter().filter(|call| call.task.is_some()).map(call_in_words).collect();
+            show(&format!("the calls about tasks: {calls:#?}"));
+            show(&format!("what the runners told: {:#?}", self.desk.notes()));
+            for name in self.executors() {
+                let log = std::fs::read_to_string(self.state().join("executors").join(&name).join("executor.log"));
+                show(&format!("executor {name}:\n{}", tail(&log.unwrap_or_default(), 3000)));
+            }
+            show(&format!("the controller's log:\n{}", tail(&self.log(), 12_000)));
+        } else {
+            assert!(self.finished, "a test did not finish its world");
+        }
+    }
+}
+
+/// A job with these scripts of [stand-in words](crate::stand_in) as steps.
+#[must_use]
+pub fn job(key: &str, steps: &[&str]) -> JobSpec {
+    JobSpec::new(key).runs_on(["local"]).steps(steps.iter().map(|script| StepSpec::run(*script)))
+}
+
+fn tail(text: &str, bytes: usize) -> &str {
+    let from = text.len().saturating_sub(bytes);
+    let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    &text[from..]
+}
+
+#[track_caller]
+fn must<T, E: std::fmt::Display>(result: Result<T, E>, what: &str) -> T {
+    result.unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+#[expect(clippy::print_stderr, reason = "only a failed test shows it")]
+fn show(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,0 +1,118 @@
+//! What is looked at all the time while a world lives: executors against capacity (I3), messages against claims (I6).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+const LOOK: Duration = Duration::from_millis(25);
+
+/// How long a runner's word may take to reach the desk after its message left the queue.
+const WORD_LATE: Duration = Duration::from_secs(3);
+
+/// The watcher of one world.
+pub(super) struct Watch {
+    found: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Watch {
+    /// `accounted` says of a task that a runner has it or that Gitea accepted its end.
+    pub(super) fn start(state: PathBuf, capacity: usize, accounted: impl Fn(i64) -> bool + Send + 'static) -> Self {
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let complaints = Arc::clone(&found);
+        let task = tokio::spawn(async move {
+            let mut messages = Messages::default();
+            let mut ticks = tokio::time::interval(LOOK);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let executors = executors(&state);
+                let mut wrong = messages.look(queued(&state), &accounted);
+                if executors.len() > capacity {
+                    wrong.push(format!("I3: {} executors with capacity {capacity}: {executors:?}", executors.len()));
+                }
+                complaints.lock().unwrap_or_else(PoisonError::into_inner).extend(wrong);
+            }
+        });
+        Self { found, task }
+    }
+
+    /// What was wrong so far.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        found.dedup();
+        found
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// I6: what left the queue, and whether somebody has it.
+#[derive(Default)]
+struct Messages {
+    known: BTreeSet<i64>,
+    unaccounted: BTreeMap<i64, Instant>,
+}
+
+impl Messages {
+    fn look(&mut self, queued: Option<BTreeSet<i64>>, accounted: impl Fn(i64) -> bool) -> Vec<String> {
+        // A locked or missing file is no evidence.
+        let Some(queued) = queued else { return Vec::new() };
+        for task in self.known.difference(&queued).filter(|task| !accounted(**task)) {
+            self.unaccounted.entry(*task).or_insert_with(Instant::now);
+        }
+        self.known = queued;
+        self.unaccounted.retain(|task, _| !accounted(*task));
+        let late: Vec<i64> =
+            self.unaccounted.iter().filter(|(_, since)| since.elapsed() > WORD_LATE).map(|(task, _)| *task).collect();
+        late.iter()
+            .map(|task| {
+                self.unaccounted.remove(task);
+                format!("I6: the message of task {task} left the queue without a claim and without an end")
+            })
+            .collect()
+    }
+}
+
+/// The names of the executors' folders.
+pub(super) fn executors(state: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(state.join("executors")) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| !name.starts_with('.')).collect()
+}
+
+/// The tasks whose messages are in the queue; none when the file cannot be read now.
+pub(super) fn queued(state: &Path) -> Option<BTreeSet<i64>> {
+    let read = || {
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let queue = rusqlite::Connection::open_with_flags(state.join("queue.db"), flags)?;
+        let mut rows = queue.prepare("SELECT id FROM message")?;
+        rows.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()
+    };
+    read().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_left_unaccounted_is_complained_of_once() {
+        let mut messages = Messages::default();
+        assert!(messages.look(Some(BTreeSet::from([1, 2, 3])), |_| false).is_empty());
+        assert!(messages.look(None, |_| false).is_empty());
+        assert!(messages.look(Some(BTreeSet::from([3])), |task| task == 1).is_empty());
+        if let Some(since) = messages.unaccounted.get_mut(&2) {
+            *since = Instant::now().checked_sub(WORD_LATE * 2).unwrap_or_else(Instant::now);
+        }
+        assert_eq!(messages.look(Some(BTreeSet::from([3])), |task| task == 1).len(), 1);
+        assert!(messages.look(Some(BTreeSet::from([3])), |task| task == 1).is_empty());
+    }
+}
