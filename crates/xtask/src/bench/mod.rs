@@ -30,6 +30,9 @@ pub(crate) struct Arguments {
     /// Executors that exist at once when memory is read.
     #[arg(long, default_value_t = 200)]
     live: usize,
+    /// Measure debug builds: to try the bench itself. The figures then say little.
+    #[arg(long)]
+    debug: bool,
     /// Write the rows into this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -43,11 +46,12 @@ struct Figure {
 }
 
 pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let program = build(root, "release", "controller", "gitea-dynamic-runner").await?;
-    let small = build(root, "small", "executor", "gitea-task-executor").await?;
+    let (large, least) = if arguments.debug { ("dev", "dev") } else { ("release", "small") };
+    let program = build(root, large, "controller", "gitea-dynamic-runner").await?;
+    let small = build(root, least, "executor", "gitea-task-executor").await?;
     let mut figures = vec![
-        figure("size of gitea-dynamic-runner (release)", size(&program)?, ""),
-        figure("size of gitea-task-executor (small)", size(&small)?, "8 MiB"),
+        figure("size of gitea-dynamic-runner", size(&program)?, ""),
+        figure("size of gitea-task-executor", size(&small)?, "8 MiB"),
     ];
     let gitea = Gitea::start().await;
     let place = tempfile::tempdir()?;
