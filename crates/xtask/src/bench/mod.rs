@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     /// Tasks of which each step's time is taken, one after another.
     #[arg(long, default_value_t = 50)]
     tasks: usize,
-    /// Executors that exist at once when memory is read.
+    /// Further executors that exist when memory is read.
     #[arg(long, default_value_t = 200)]
     live: usize,
     /// Measure debug builds: to try the bench itself. The figures then say little.
@@ -55,10 +55,10 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     ];
     let gitea = Gitea::start().await;
     let place = tempfile::tempdir()?;
-    let mut subject = Subject::prepare(&program, &gitea, place.path(), arguments.live)?;
+    let mut subject = Subject::prepare(&program, &gitea, place.path(), arguments.tasks + arguments.live)?;
     figures.extend(idle_and_start(&mut subject, &gitea).await?);
     figures.extend(way_of_a_task(&mut subject, &gitea, arguments.tasks).await?);
-    figures.push(live(&mut subject, &gitea, arguments.live).await?);
+    figures.push(live(&mut subject, &gitea, arguments.tasks + arguments.live).await?);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     figures.push(figure("load of the machine at the end (1, 5, 15 min)", load.trim().to_owned(), ""));
     show(&figures, arguments.json.as_deref())
@@ -140,8 +140,6 @@ async fn way_of_a_task(subject: &mut Subject, gitea: &Gitea, tasks: usize) -> an
         let persisted = subject.dispatched(task)?;
         durable.push(persisted.saturating_sub(available));
         spawned.push(at.saturating_sub(persisted));
-        gitea.cancel(job);
-        subject.executors_are_gone(LIVE_LIMIT).await?;
     }
     step.end("done");
     Ok(vec![
@@ -155,7 +153,8 @@ async fn way_of_a_task(subject: &mut Subject, gitea: &Gitea, tasks: usize) -> an
 /// Memory while many executors hold a task.
 async fn live(subject: &mut Subject, gitea: &Gitea, count: usize) -> anyhow::Result<Figure> {
     let step = Step::begin(format!("{count} executors at once"));
-    gitea.push((0..count).map(|_| JobSpec::new("live").runs_on(["local"])).collect());
+    let more = count.saturating_sub(gitea.held().len());
+    gitea.push((0..more).map(|_| JobSpec::new("live").runs_on(["local"])).collect());
     gitea.wait_for("every task was handed out", |gitea| gitea.held().len() >= count, LIVE_LIMIT).await?;
     subject.executors_reach(count, LIVE_LIMIT).await?;
     let Memory { all, .. } = subject.memory()?;
