@@ -1,5 +1,7 @@
 //! A controller that ends takes nothing with it: the next one adopts what runs, and judges what does not.
 
+use std::time::Duration;
+
 use testkit::gitea::{Gitea, JobId, JobState, Status};
 use testkit::real::Signal;
 use testkit::world::{Allowance, SOON, World, job};
@@ -111,6 +113,42 @@ async fn chatty_jobs_through_four_kills() {
     // A controller that was killed just before it could note an end asks once more.
     world.allow(Allowance::UpdatesAfterEnd(jobs.len()));
     world.finish().await;
+}
+
+/// NEW-54, NEW-62: a new controller whose first look at its executors takes long: until it is over, a job that reports is
+/// neither stopped nor robbed of its rows.
+#[tokio::test]
+async fn a_slow_first_list() {
+    let mut world = world(1).await;
+    let steps: Vec<String> = (0..60).map(|step| format!("say step {step}\nsleep 15")).collect();
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    let job = world.push_one(job("chatty", &steps));
+    world.gitea_shows("some rows", |gitea| gitea.counters().update_logs > 5).await;
+    world.kill9();
+    // The list reads every folder; nobody writes into this pipe.
+    let stuck = world.state().join("executors/stuck");
+    std::fs::create_dir(&stuck).unwrap();
+    let (fifo, pipe) = (rustix::fs::FileType::Fifo, stuck.join("meta.json"));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR, 0).unwrap();
+    world.restart();
+    world.eventually("its executor calls", SOON, |world| some(connections(world))).await;
+    world.desk.nobody_tells("told", Duration::from_secs(1)).await;
+    let writer = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    std::fs::remove_dir_all(&stuck).unwrap();
+    drop(writer);
+    let state = world.ends_as(job, Status::Success, SOON).await;
+    let expected: Vec<Vec<String>> = (0..60).map(|step| vec![format!("step {step}")]).collect();
+    assert_eq!(state.page().steps, expected, "{:#?}", state.rows());
+    world.finish().await;
+}
+
+/// Connections that the facade holds.
+fn connections(world: &World) -> usize {
+    let port = std::fs::read_to_string(world.state().join("facade.port")).unwrap();
+    let local = format!("0100007F:{:04X}", port.trim().parse::<u16>().unwrap());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let established = |line: &&str| line.split_whitespace().nth(3) == Some("01");
+    table.lines().filter(established).filter(|line| line.split_whitespace().nth(1) == Some(&local)).count()
 }
 
 /// T5, F06, NEW-53: `kill -9` after any call: every task is executed once with its true result, but for one whose

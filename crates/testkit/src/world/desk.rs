@@ -86,6 +86,18 @@ impl Desk {
         assert!(reached, "{what}: not within {limit:?}; the runners told {:#?}", self.notes());
     }
 
+    /// Watches for a while that no runner tells a thing of this kind: for what must not happen, where no event says that
+    /// it could have happened by now.
+    ///
+    /// # Panics
+    /// One does.
+    pub async fn nobody_tells(&self, verb: &str, window: Duration) {
+        let mut state = self.state.subscribe();
+        let told = state.wait_for(|state| state.notes.iter().any(|note| note.verb == verb));
+        let told = tokio::time::timeout(window, told).await.is_ok();
+        assert!(!told, "a runner told {verb:?}: {:#?}", self.notes());
+    }
+
     /// Waits until `count` runners have come to a gate.
     pub async fn arrived(&self, gate: &str, count: usize, limit: Duration) {
         let here = |notes: &[Note]| notes.iter().filter(|note| note.verb == "gate" && note.rest == gate).count();

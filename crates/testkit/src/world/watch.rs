@@ -85,7 +85,7 @@ impl Messages {
 pub(super) fn executors(state: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(state.join("executors")) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| !name.starts_with('.')).collect()
+    names.filter(|name| name.starts_with("gitea-task-")).collect()
 }
 
 /// The tasks whose messages are in the queue; none when the file cannot be read now.
