@@ -22,7 +22,8 @@ use zeroize::Zeroizing;
 
 use crate::backend::{Backend, BackendError, Ensured, Launch as Order};
 use crate::board::{Board, Card, Recovery};
-use crate::gitea::{Gitea, GiteaError, Lane, Trouble};
+use crate::correspondence::Correspondence;
+use crate::gitea::{Gitea, GiteaError, Lane};
 use crate::ops::Ops;
 use crate::queue::{Delivery, Disposition, Queue, QueueError};
 use crate::sealing::Sealing;
@@ -263,18 +264,8 @@ impl Launch {
         if !self.board.view(id).is_some_and(|view| *view.life.phase() == Phase::Creating) {
             return Ok(false);
         }
-        match turn.update_task(proto::UpdateTaskRequest::default()).await {
-            Ok(answer) => {
-                let outcome = outcome_of(&answer.state);
-                self.board.apply(id, Event::Answered { outcome });
-                Ok(outcome.is_none())
-            }
-            Err(error) if error.trouble == Trouble::TaskUnknown => {
-                self.board.apply(id, Event::TaskUnknown);
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+        let answer = Correspondence::new(&self.board, id, &turn).state(proto::UpdateTaskRequest::default()).await?;
+        Ok(answer.is_some_and(|answer| outcome_of(&answer.state).is_none()))
     }
 
     async fn create(&self, assignment: &Assignment, epoch: Epoch) -> Result<(), BackendError> {

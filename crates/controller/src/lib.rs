@@ -7,6 +7,7 @@ pub mod board;
 pub mod clock;
 pub mod command;
 pub mod config;
+pub mod correspondence;
 pub mod facade;
 pub mod fetch;
 pub mod files;

@@ -6,16 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::lifecycle::{Action, Event, Row};
+use domain::lifecycle::{Action, Event, Life};
 use runner_proto::runner::v1 as proto;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::board::{Board, View};
-use crate::gitea::{Trouble, Turn};
+use crate::correspondence::Correspondence;
 use crate::ops::Ops;
 use crate::telemetry::events::{Subject, assignment_processing_error};
-use crate::wire::{outcome_of, proto_row, proto_steps};
+use crate::wire::proto_steps;
 
 const BEAT: Duration = Duration::from_secs(1);
 /// A beat that takes longer than this is stuck (NEW-131).
@@ -57,43 +57,25 @@ impl Pulse {
         // Who has the turn sends a sign of life itself.
         let Ok(turn) = view.lane.turn_if_free() else { return };
         // Whoever had the turn before may have heard of its end: then nothing more is sent (NEW-163).
-        if self.board.view(view.id).is_none_or(|now| now.life.is_over()) {
-            return;
-        }
+        let Some(View { life, .. }) = self.board.view(view.id).filter(|now| !now.life.is_over()) else { return };
+        let gitea = Correspondence::new(&self.board, view.id, &turn);
         for action in actions {
-            match action {
-                Action::Tell(row) => self.tell(&view, &turn, &row).await,
-                Action::Heartbeat => self.heartbeat(&view, &turn).await,
-                _ => {}
+            let (what, said) = match action {
+                // A row that is lost is only missing: the next change is told again.
+                Action::Tell(row) => ("waiting room", gitea.rows(life.log().rows_stored(), &[row]).await.map(drop)),
+                Action::Heartbeat => ("heartbeat", gitea.state(sign_of_life(&life)).await.map(drop)),
+                _ => continue,
+            };
+            if let Err(error) = said {
+                assignment_processing_error(&Subject::waiting(None, view.id), &format!("{what}: {error}"));
             }
         }
     }
+}
 
-    /// A row that is lost is only missing: the next change is told again.
-    async fn tell(&self, view: &View, turn: &Turn<'_>, row: &Row) {
-        let index = i64::try_from(view.life.log().rows_stored()).unwrap_or(i64::MAX);
-        let request = proto::UpdateLogRequest { index, rows: vec![proto_row(row)], ..Default::default() };
-        match turn.update_log(request).await {
-            Ok(ack) => drop(self.board.apply(view.id, Event::LogStored { ack })),
-            Err(error) => {
-                assignment_processing_error(&Subject::waiting(None, view.id), &format!("waiting room: {error}"))
-            }
-        }
-    }
-
-    async fn heartbeat(&self, view: &View, turn: &Turn<'_>) {
-        let Some(View { life, .. }) = self.board.view(view.id) else { return };
-        let steps = if life.steps().any_started() { proto_steps(life.steps()) } else { vec![] };
-        let state = proto::TaskState { steps, ..Default::default() };
-        match turn.update_task(proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() }).await {
-            Ok(answer) => {
-                let outcome = outcome_of(&answer.state);
-                self.board.apply(view.id, Event::Answered { outcome });
-            }
-            Err(error) if error.trouble == Trouble::TaskUnknown => {
-                self.board.apply(view.id, Event::TaskUnknown);
-            }
-            Err(error) => assignment_processing_error(&Subject::waiting(None, view.id), &format!("heartbeat: {error}")),
-        }
-    }
+/// Without steps before the first one started, with all of them afterwards: what is left out runs again for Gitea.
+fn sign_of_life(life: &Life) -> proto::UpdateTaskRequest {
+    let steps = if life.steps().any_started() { proto_steps(life.steps()) } else { vec![] };
+    let state = proto::TaskState { steps, ..Default::default() };
+    proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() }
 }

@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::board::{Board, View};
-use crate::gitea::{GiteaError, Trouble, Turn};
+use crate::correspondence::Correspondence;
+use crate::gitea::{GiteaError, Trouble};
 use crate::ops::Ops;
 use crate::ops::metrics::Cause;
 use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_processing_error, assignment_transition};
-use crate::wire::{outcome_of, proto_row, proto_steps, proto_time, result_of, word};
+use crate::wire::{outcome_of, proto_steps, proto_time, result_of, word};
 
 /// A pass that takes longer than this is stuck (NEW-131).
 const STUCK: Duration = Duration::from_secs(60);
@@ -82,16 +83,17 @@ impl Report {
         // The turn first: a call of the runner that is still on its way may yet bring the true end.
         let turn = lane.turn().await;
         let Some(view) = self.board.view(id) else { return Ok(()) };
+        let gitea = Correspondence::new(&self.board, id, &turn);
         let sent = if view.wants.certificate.is_some() {
-            self.certify(id, &turn).await
+            self.certify(id, &gitea).await
         } else if view.wants.closing_row {
             let text = "The task has ended; nothing more is written to this log.";
-            let stored = self.rows_stored(id, &turn).await?;
+            let stored = gitea.rows(0, &[]).await?;
             // The runner was told that its kept row is stored.
             let kept = view.life.log().held_row().cloned();
             let rows: Vec<Row> =
                 kept.into_iter().chain([Row { time: self.board.now(), content: text.to_owned() }]).collect();
-            self.close(id, &turn, stored, &rows).await
+            gitea.close(stored, &rows).await
         } else {
             Ok(())
         };
@@ -104,14 +106,15 @@ impl Report {
         }
     }
 
-    async fn certify(&self, id: AssignmentId, turn: &Turn<'_>) -> Result<(), GiteaError> {
-        let stored = self.rows_stored(id, turn).await?;
+    async fn certify(&self, id: AssignmentId, gitea: &Correspondence<'_>) -> Result<(), GiteaError> {
+        // An UpdateLog without rows tells how many there are.
+        let stored = gitea.rows(0, &[]).await?;
         let Some(view) = self.board.view(id) else { return Ok(()) };
         let Some(ending) = view.wants.certificate else { return Ok(()) };
         let now = self.board.now();
         let certificate = certificate(&view.life, &ending, stored, now);
         if !view.life.log().is_closed() {
-            self.close(id, turn, certificate.index, &certificate.rows).await?;
+            gitea.close(certificate.index, &certificate.rows).await?;
         }
         let state = proto::TaskState {
             result: result_of(Some(certificate.outcome)),
@@ -120,40 +123,15 @@ impl Report {
             steps: proto_steps(&certificate.steps),
             ..Default::default()
         };
-        let answer =
-            turn.update_task(proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() }).await?;
-        let outcome = outcome_of(&answer.state);
-        self.board.apply(id, Event::Answered { outcome });
-        if outcome.is_none() {
+        let request = proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() };
+        let Some(answer) = gitea.state(request).await? else { return Ok(()) };
+        if outcome_of(&answer.state).is_none() {
             return Err(GiteaError::malformed("UpdateTask", "the task goes on after its end was sent"));
         }
         let subject =
             Subject { backend: view.card.map(|card| card.backend), assignment: id, epoch: Some(view.life.epoch()) };
         assignment_transition(AssignmentEvent::Reported, &subject, Detail::because(ending.reason, &ending.cause));
         self.ops.metrics.task_ended(word(certificate.outcome), Cause::Ours(ending.reason));
-        Ok(())
-    }
-
-    /// How many rows Gitea holds: an UpdateLog without rows tells.
-    async fn rows_stored(&self, id: AssignmentId, turn: &Turn<'_>) -> Result<u64, GiteaError> {
-        let ack = turn.update_log(proto::UpdateLogRequest::default()).await?;
-        self.board.apply(id, Event::LogStored { ack });
-        Ok(ack)
-    }
-
-    async fn close(&self, id: AssignmentId, turn: &Turn<'_>, index: u64, rows: &[Row]) -> Result<(), GiteaError> {
-        let request = proto::UpdateLogRequest {
-            index: i64::try_from(index).unwrap_or(i64::MAX),
-            rows: rows.iter().map(proto_row).collect(),
-            no_more: true,
-            ..Default::default()
-        };
-        match turn.update_log(request).await {
-            Ok(ack) => drop(self.board.apply(id, Event::LogStored { ack })),
-            Err(error) if error.trouble == Trouble::LogArchived => {}
-            Err(error) => return Err(error),
-        }
-        self.board.apply(id, Event::LogSealed);
         Ok(())
     }
 }

@@ -82,17 +82,22 @@ pub fn steps_of(state: &proto::TaskState) -> StepRecords {
 /// Steps on the wire, complete, so that Gitea sets none back to running (contract §6).
 #[must_use]
 pub fn proto_steps(steps: &StepRecords) -> Vec<proto::StepState> {
-    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     let one = |(at, step): (usize, &StepRecord)| proto::StepState {
-        id: number(at as u64),
+        id: wire_number(at as u64),
         result: result_of(step.outcome),
         started_at: step.started.map(proto_time).into(),
         stopped_at: step.stopped.map(proto_time).into(),
-        log_index: number(step.log_index),
-        log_length: number(step.log_length),
+        log_index: wire_number(step.log_index),
+        log_length: wire_number(step.log_length),
         ..Default::default()
     };
     steps.as_slice().iter().enumerate().map(one).collect()
+}
+
+/// A count on the wire, which knows signed numbers only.
+#[must_use]
+pub fn wire_number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// A row on the wire.

@@ -13,10 +13,11 @@ use runner_proto::runner::v1 as proto;
 use super::auth::Caller;
 use super::{Facade, story};
 use crate::backend::Marked;
+use crate::correspondence::Correspondence;
 use crate::gitea::{GiteaError, Trouble, Turn};
 use crate::ops::metrics::Cause;
 use crate::telemetry::events::{AssignmentEvent, Detail, assignment_processing_error, assignment_transition};
-use crate::wire::{outcome_of, proto_row, result_of, row_of, steps_of, word};
+use crate::wire::{outcome_of, proto_row, result_of, row_of, steps_of, wire_number, word};
 
 /// The runner gives up after 5 s (requirements §1.4).
 const FETCH_ANSWER: Duration = Duration::from_secs(3);
@@ -140,7 +141,7 @@ fn result(id: AssignmentId, outcome: Option<Outcome>) -> proto::UpdateTaskRespon
 }
 
 fn ack(rows: u64) -> proto::UpdateLogResponse {
-    proto::UpdateLogResponse { ack_index: i64::try_from(rows).unwrap_or(i64::MAX), ..Default::default() }
+    proto::UpdateLogResponse { ack_index: wire_number(rows), ..Default::default() }
 }
 
 /// The runner learns a code and our words, never Gitea's headers.
@@ -180,14 +181,16 @@ impl Facade {
     /// (NEW-23, NEW-28, NEW-53). Each of the three may have been carried out by an earlier attempt: all are idempotent.
     async fn write_claim(&self, caller: Caller, turn: &Turn<'_>) -> Result<Vec<Action>, ConnectError> {
         let (id, epoch) = (caller.id(), caller.epoch());
-        let answer = self.ask_gitea(id, turn.update_task(proto::UpdateTaskRequest::default()).await)?;
-        if outcome_of(&answer.state).is_some() {
+        let asked = Correspondence::new(&self.board, id, turn).state(proto::UpdateTaskRequest::default()).await;
+        let wanted =
+            asked.map_err(|error| to_runner(&error))?.is_some_and(|answer| outcome_of(&answer.state).is_none());
+        if !wanted {
             return Ok(vec![Action::SendHome]);
         }
         let Some(view) = self.board.view(id) else { return Ok(vec![Action::SendHome]) };
         let rows = story::rows(&view, self.board.now()).iter().map(proto_row).collect();
         // The same index until the claim stands: rows that an earlier attempt stored are not stored twice.
-        let index = i64::try_from(view.life.log().rows_stored()).unwrap_or(i64::MAX);
+        let index = wire_number(view.life.log().rows_stored());
         let log_shift = match turn.update_log(proto::UpdateLogRequest { index, rows, ..Default::default() }).await {
             Ok(stored) => stored,
             Err(error) => return Err(to_runner(&error)),
@@ -202,24 +205,6 @@ impl Facade {
         Ok(self.board.apply(id, Event::ClaimWritten { epoch, log_shift }).unwrap_or_default())
     }
 
-    fn ask_gitea(
-        &self,
-        id: AssignmentId,
-        answer: Result<proto::UpdateTaskResponse, GiteaError>,
-    ) -> Result<proto::UpdateTaskResponse, ConnectError> {
-        match answer {
-            Ok(answer) => {
-                self.board.apply(id, Event::Answered { outcome: outcome_of(&answer.state) });
-                Ok(answer)
-            }
-            Err(error) if error.trouble == Trouble::TaskUnknown => {
-                self.board.apply(id, Event::TaskUnknown);
-                Ok(result(id, Some(Outcome::Cancelled)))
-            }
-            Err(error) => Err(to_runner(&error)),
-        }
-    }
-
     async fn take_state(
         &self,
         caller: Caller,
@@ -228,6 +213,7 @@ impl Facade {
         let id = caller.id();
         let Some(lane) = self.board.lane(id) else { return Ok(result(id, Some(Outcome::Cancelled))) };
         let turn = lane.turn().await;
+        let gitea = Correspondence::new(&self.board, id, &turn);
         let (outcome, steps) = (outcome_of(&request.state), steps_of(&request.state));
         let event = Event::RunnerState { epoch: caller.epoch(), outcome, steps };
         for action in self.board.apply(id, event).unwrap_or_default() {
@@ -235,13 +221,14 @@ impl Facade {
                 Action::RecordSteps(text) => self.record_steps(caller, text).await,
                 Action::ForwardState { seal } => {
                     if let Some(seal) = seal {
-                        self.close_log(id, &turn, seal).await?;
+                        self.close_log(id, &gitea, seal).await?;
                     }
-                    let shift = i64::try_from(self.board.log_shift(id)).unwrap_or(i64::MAX);
+                    let shift = wire_number(self.board.log_shift(id));
                     for step in &mut request.state.get_or_insert_default().steps {
                         step.log_index = step.log_index.saturating_add(shift);
                     }
-                    let answer = self.ask_gitea(id, turn.update_task(request).await)?;
+                    let answer = gitea.state(request).await.map_err(|error| to_runner(&error))?;
+                    let answer = answer.unwrap_or_else(|| result(id, Some(Outcome::Cancelled)));
                     self.count_end(caller, outcome, outcome_of(&answer.state));
                     return Ok(verdict(answer, outcome));
                 }
@@ -262,19 +249,12 @@ impl Facade {
         }
     }
 
-    async fn close_log(&self, id: AssignmentId, turn: &Turn<'_>, seal: Seal) -> Result<(), ConnectError> {
-        let request = proto::UpdateLogRequest {
-            index: i64::try_from(seal.index).unwrap_or(i64::MAX),
-            rows: seal.rows.iter().map(proto_row).collect(),
-            no_more: true,
-            ..Default::default()
-        };
-        match turn.update_log(request).await {
-            Ok(stored) => drop(self.board.apply(id, Event::LogStored { ack: stored })),
-            Err(error) if matches!(error.trouble, Trouble::LogArchived | Trouble::TaskUnknown) => {}
-            Err(error) => return Err(to_runner(&error)),
+    async fn close_log(&self, id: AssignmentId, gitea: &Correspondence<'_>, seal: Seal) -> Result<(), ConnectError> {
+        match gitea.close(seal.index, &seal.rows).await {
+            // Nobody asks for the log of a task that Gitea no longer knows; the state that follows hears of it.
+            Err(error) if error.trouble == Trouble::TaskUnknown => drop(self.board.apply(id, Event::LogSealed)),
+            closed => closed.map_err(|error| to_runner(&error))?,
         }
-        self.board.apply(id, Event::LogSealed);
         Ok(())
     }
 
@@ -302,7 +282,7 @@ impl Facade {
                 if hold_last {
                     request.rows.pop();
                 }
-                request.index = i64::try_from(shifted).unwrap_or(i64::MAX);
+                request.index = wire_number(shifted);
                 request.no_more = no_more;
                 if request.rows.is_empty() {
                     return Ok(ack(self.board.runner_ack(id)));
