@@ -34,6 +34,9 @@ enum Task {
     Demo(demo::Arguments),
     /// Print the figures of one-host mode beside their goals; judges nothing.
     Bench(bench::Arguments),
+    /// Be the runner of a job that runs until it is ended, for the bench; CONFIG is the runner's configuration.
+    #[command(hide = true)]
+    Hold { config: PathBuf },
     /// Generate the protocol's sources, or check that they are what would be generated.
     Proto(proto::Arguments),
 }
@@ -46,6 +49,7 @@ async fn main() -> ExitCode {
         Task::Test(arguments) => test::main(&root, arguments).await,
         Task::Demo(arguments) => demo::main(&root, arguments).await,
         Task::Bench(arguments) => bench::main(&root, arguments).await,
+        Task::Hold { config } => testkit::stand_in::hold(&config).await.map(|()| ExitCode::SUCCESS),
         Task::Proto(arguments) => proto::main(&root, &arguments),
     };
     result.unwrap_or_else(|error| {

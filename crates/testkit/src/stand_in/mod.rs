@@ -18,9 +18,10 @@ mod script;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use runner_proto::runner::v1::Task;
+use runner_proto::runner::v1::{StepState, Task, TaskState, UpdateTaskRequest};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,9 @@ const DESK: &str = "GDR_DESK";
 const IMPATIENT: &str = "GDR_IMPATIENT";
 /// The configuration that the executor wrote.
 const CONFIG: &str = "GDR_STAND_IN_CONFIG";
+
+/// How often the official runner reports the state of a job (`runner.state_report_interval`).
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The version it says it has.
 pub(crate) const VERSION: &str = "1.0.8";
@@ -77,6 +81,26 @@ fn life() -> anyhow::Result<i32> {
         let places = Places::read(&config)?;
         serve(desk, places).await
     })
+}
+
+/// Takes its one task, says that its first step runs, and goes on saying so as often as the official runner does, until
+/// the process is ended: a running job that costs nothing. `config` is the file that the executor wrote.
+///
+/// # Errors
+/// The files cannot be read, or Declare or the first report was refused.
+pub async fn hold(config: &Path) -> anyhow::Result<()> {
+    let places = Places::read(config)?;
+    let calls = Calls::new(&places);
+    calls.declare().await?;
+    let task = poll(&calls, &places).await;
+    let started = Some(reporter::now());
+    let step = StepState { started_at: started.clone().into(), ..Default::default() };
+    let state = TaskState { id: task.id, started_at: started.into(), steps: vec![step], ..Default::default() };
+    let report = UpdateTaskRequest { state: state.into(), ..Default::default() };
+    loop {
+        calls.update_task(&report).await?;
+        tokio::time::sleep(REPORT_INTERVAL).await;
+    }
 }
 
 async fn serve(desk: Desk, places: Places) -> anyhow::Result<i32> {

@@ -230,7 +230,7 @@ pub(crate) fn name(result: TaskResult) -> &'static str {
     }
 }
 
-fn now() -> WireTime {
+pub(super) fn now() -> WireTime {
     let now = Timestamp::now();
     WireTime { seconds: now.as_second(), nanos: now.subsec_nanosecond(), ..Default::default() }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde::Serialize;
-use testkit::gitea::{Gitea, JobSpec, Method};
+use testkit::gitea::{Gitea, JobId, JobSpec, Method, Status};
 use tokio::process::Command;
 
 use crate::child;
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     /// Tasks of which each step's time is taken, one after another.
     #[arg(long, default_value_t = 50)]
     tasks: usize,
-    /// Further executors that exist when memory is read.
+    /// Further jobs that run when memory is read.
     #[arg(long, default_value_t = 200)]
     live: usize,
     /// Measure debug builds: to try the bench itself. The figures then say little.
@@ -161,17 +161,22 @@ fn fetched(gitea: &Gitea, task: i64) -> Option<Duration> {
     Some((subject::now() + fetch.took?).saturating_sub(fetch.instant.elapsed()))
 }
 
-/// Memory while many executors hold a task.
+/// Memory while many jobs run: each executor has its task, and its runner reports every 5 s.
 async fn live(subject: &mut Subject, gitea: &Gitea, count: usize) -> anyhow::Result<Figure> {
-    let step = Step::begin(format!("{count} executors at once"));
+    let step = Step::begin(format!("{count} jobs at once"));
     let more = count.saturating_sub(gitea.held().len());
     gitea.push((0..more).map(|_| JobSpec::new("live").runs_on(["local"])).collect());
     gitea.wait_for("every task was handed out", |gitea| gitea.held().len() >= count, LIVE_LIMIT).await?;
-    subject.executors_reach(count, LIVE_LIMIT).await?;
+    gitea.wait_for("the first step of every job runs", |gitea| running(gitea) >= count, LIVE_LIMIT).await?;
     let Memory { all, .. } = subject.memory()?;
     step.end("done");
     subject.kill_all();
-    Ok(figure("memory with that many executors alive (see --live): resident", mib(all), ""))
+    Ok(figure("memory while all jobs run (--tasks + --live): resident", mib(all), ""))
+}
+
+fn running(gitea: &Gitea) -> usize {
+    let runs = |job: &JobId| gitea.state(*job).steps.first().is_some_and(|step| step.status == Status::Running);
+    gitea.jobs().iter().filter(|job| runs(job)).count()
 }
 
 fn percentile(times: &mut [Duration], percent: usize) -> Duration {

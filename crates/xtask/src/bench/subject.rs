@@ -8,11 +8,11 @@ use anyhow::Context as _;
 use testkit::gitea::Gitea;
 use testkit::real::{Seen, eventually};
 
-/// Stands in for the official runner: says when it was started and waits to be ended.
+/// Stands in for the official runner: says when it was started and becomes a job that runs until it is ended.
 const RUNNER: &str = "#!/bin/sh
 case \"$1\" in
 --version) echo 'gitea-runner version v1.0.8' ;;
-*) date +%s%N >> STARTS; exec sleep 3600 ;;
+*) date +%s%N >> STARTS; exec HOLDER hold \"$4\" ;;
 esac
 ";
 
@@ -35,7 +35,9 @@ impl Subject {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::write(place.join("token"), gitea.registration_token())?;
         let runner = place.join("gitea-runner");
-        std::fs::write(&runner, RUNNER.replace("STARTS", &place.join("starts").display().to_string()))?;
+        let starts = place.join("starts").display().to_string();
+        let holder = std::env::current_exe()?.display().to_string();
+        std::fs::write(&runner, RUNNER.replace("STARTS", &starts).replace("HOLDER", &holder))?;
         std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755))?;
         std::fs::write(place.join("starts"), "")?;
         let (program, place) = (program.to_owned(), place.to_owned());
@@ -48,8 +50,6 @@ impl Subject {
         command.args(["standalone", "--gitea", &self.gitea, "--registration-token-file"]);
         command.arg(self.place.join("token")).arg("--state").arg(self.place.join("s"));
         command.args(["--capacity", &self.capacity.to_string()]);
-        // The stand-in never asks for its task: nobody is to be replaced while it is measured.
-        command.args(["--set", "CLAIM_LIMIT=1h"]);
         command.env("GITEA_RUNNER_BINARY", self.place.join("gitea-runner")).env("LOG_FORMAT", "json");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().with_context(|| format!("start {}", self.program.display()))?);
@@ -91,20 +91,6 @@ impl Subject {
         let line = lines.rfind(|line| line["event"] == "dispatched" && line["task_id"] == task);
         let time = line.and_then(|line| line["timestamp"].as_str().map(str::to_owned)).context("not in the log")?;
         since_epoch(time.parse()?)
-    }
-
-    /// Executors whose folder exists.
-    pub(super) fn executors(&self) -> usize {
-        std::fs::read_dir(self.place.join("s/executors")).map_or(0, Iterator::count)
-    }
-
-    pub(super) async fn executors_reach(&self, count: usize, limit: Duration) -> anyhow::Result<()> {
-        eventually("every executor started its runner", limit, async || {
-            let seen = self.executors();
-            Ok(if seen >= count { Seen::Done(()) } else { Seen::NotYet(format!("{seen} executors")) })
-        })
-        .await?;
-        Ok(())
     }
 
     /// Ends the program and every executor it left behind.
