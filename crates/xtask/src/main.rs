@@ -4,11 +4,15 @@
 
 mod bench;
 mod child;
+mod coverage;
 mod demo;
+mod mutations;
 mod proto;
 mod provision;
 mod rows;
 mod say;
+mod sources;
+mod spec;
 mod test;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +41,10 @@ enum Task {
     /// Be the runner of a job that runs until it is ended, for the bench; CONFIG is the runner's configuration.
     #[command(hide = true)]
     Hold { config: PathBuf },
+    /// Say which requirements and faults have a test that names them.
+    Coverage(coverage::Arguments),
+    /// Break the program in recorded ways and see the tests notice.
+    Mutations(mutations::Arguments),
     /// Generate the protocol's sources, or check that they are what would be generated.
     Proto(proto::Arguments),
 }
@@ -49,6 +57,8 @@ async fn main() -> ExitCode {
         Task::Test(arguments) => test::main(&root, arguments).await,
         Task::Demo(arguments) => demo::main(&root, arguments).await,
         Task::Bench(arguments) => bench::main(&root, arguments).await,
+        Task::Coverage(arguments) => coverage::main(&root, &arguments),
+        Task::Mutations(arguments) => mutations::main(&root, arguments).await,
         Task::Hold { config } => testkit::stand_in::hold(&config).await.map(|()| ExitCode::SUCCESS),
         Task::Proto(arguments) => proto::main(&root, &arguments),
     };

@@ -11,10 +11,10 @@ use anyhow::{Context as _, ensure};
 use clap::CommandFactory as _;
 use tokio::process::Command;
 
-use super::ids;
-use super::links::tracked;
 use crate::child::run;
 use crate::say::Step;
+use crate::sources::tracked;
+use crate::spec::Specification;
 
 /// Other people's words and plans.
 const LEFT_OUT: [&str; 2] = ["docs/spec/", "docs/contracts/"];
@@ -181,9 +181,7 @@ struct Known {
     sources: BTreeMap<String, String>,
     /// Names with an underscore in sources and settings.
     names: BTreeSet<String>,
-    /// Requirements, faults, fault tests.
-    ids: BTreeSet<String>,
-    families: BTreeSet<String>,
+    specification: Specification,
 }
 
 impl Known {
@@ -199,16 +197,7 @@ impl Known {
                 }
             }
         }
-        let faults = read(Path::new("docs/spec/faults.md"))?;
-        let requirements = read(Path::new("docs/spec/requirements.md"))?;
-        let entries = faults.lines().filter_map(|line| line.strip_prefix("- [")?.split("**").nth(1));
-        let tests = faults.lines().filter_map(|line| line.strip_prefix("## T").or(line.strip_prefix("| T")));
-        let tests = tests.filter_map(|rest| rest.split(' ').next()).map(|number| format!("T{number}"));
-        let rows = requirements.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next());
-        let rows: Vec<&str> = rows.flat_map(ids::ids).collect();
-        let families = rows.iter().map(|id| ids::family(id).to_owned()).collect();
-        let ids = entries.map(str::to_owned).chain(tests).chain(rows.iter().map(|id| (*id).to_owned())).collect();
-        Ok(Self { sources, names, ids, families })
+        Ok(Self { sources, names, specification: Specification::read(root)? })
     }
 
     fn unknown_names(&self, snippet: &str) -> Vec<String> {
@@ -217,8 +206,7 @@ impl Known {
     }
 
     fn unknown_ids(&self, text: &str) -> Vec<String> {
-        let requirements = ids::ids(text).filter(|id| self.families.contains(ids::family(id)));
-        let unknown = requirements.chain(numbered(text)).filter(|id| !self.ids.contains(*id));
+        let unknown = self.specification.unknown(text);
         unknown.map(|id| format!("the specification knows no {id}")).collect()
     }
 }
@@ -227,15 +215,6 @@ impl Known {
 fn underscored(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').map(|word| word.trim_matches('_'));
     words.filter(|word| word.contains('_') && word.starts_with(|c: char| c.is_ascii_alphabetic()))
-}
-
-/// Faults and fault tests: F or T and a number.
-fn numbered(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| {
-        let digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        let fault = word.strip_prefix('F').is_some_and(|n| digits(n) && (2..=3).contains(&n.len()));
-        fault || word.strip_prefix('T').is_some_and(|n| digits(n) && n.len() <= 2)
-    })
 }
 
 #[cfg(test)]
@@ -270,7 +249,6 @@ mod tests {
             ["crates/x/y.rs", "docs/z.md"]
         );
         assert_eq!(underscored("a_b C_D __x e").collect::<Vec<_>>(), ["a_b", "C_D"]);
-        assert_eq!(numbered("F01, F1234 T7 T100 f64 F_1 (T84)").collect::<Vec<_>>(), ["F01", "T7", "T84"]);
     }
 
     #[test]

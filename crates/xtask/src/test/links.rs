@@ -1,9 +1,10 @@
 //! Relative links in the Markdown documents must lead somewhere.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
+
+use crate::sources::tracked;
 
 /// Links to files that do not exist, as `DOCUMENT: LINK`.
 pub(super) fn broken(root: &Path) -> anyhow::Result<Vec<String>> {
@@ -16,17 +17,6 @@ pub(super) fn broken(root: &Path) -> anyhow::Result<Vec<String>> {
         complaints.extend(dead.map(|target| format!("{}: the link to {target} leads nowhere", document.display())));
     }
     Ok(complaints)
-}
-
-/// The files that git knows by a pattern.
-pub(super) fn tracked(root: &Path, pattern: &str) -> anyhow::Result<Vec<PathBuf>> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", pattern]).current_dir(root);
-    let output = git.output().context("start git")?;
-    ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
-    let names = String::from_utf8_lossy(&output.stdout).into_owned();
-    let present = names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
-    Ok(present.filter(|name| root.join(name).is_file()).collect())
 }
 
 /// The files that a text links to; other protocols and places in the same document are left out, as is code.

@@ -2,7 +2,6 @@
 
 mod count;
 mod docs;
-mod ids;
 mod links;
 mod stage;
 
@@ -37,6 +36,8 @@ enum Only {
     E2e,
     /// Format, lints, generated sources, spelling, licences, documents.
     Lint,
+    /// A drawn part of the recorded mutations.
+    Mutations,
 }
 
 /// The command.
@@ -54,6 +55,9 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     if wanted(Only::E2e) {
         rows.push(cargo_test("end-to-end tests", root, &["--test".to_owned(), E2E.to_owned()]).await);
     }
+    if wanted(Only::Mutations) {
+        rows.push(mutations(root).await);
+    }
     let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
     say::result(&table(&["stage", "seconds", "passed", "failed"], &cells));
     let tally: Tally = rows.iter().map(|row| row.tally).sum();
@@ -62,6 +66,19 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
 
 /// The test target with the workflows on a real Gitea.
 const E2E: &str = "e2e";
+
+/// How many mutations a check of a change tries.
+const SAMPLE: usize = 5;
+
+async fn mutations(root: &Path) -> Row {
+    let started = std::time::Instant::now();
+    let (tally, complaints) = match crate::mutations::sample(root, SAMPLE).await {
+        Ok(judged) => judged,
+        Err(error) => (Tally::one(false), vec![format!("{error:#}")]),
+    };
+    complaints.iter().for_each(|complaint| say::line(complaint));
+    Row::counted("mutations", started.elapsed().as_secs_f64(), tally)
+}
 
 /// The `cargo` that runs us.
 pub(crate) fn cargo() -> OsString {
@@ -84,7 +101,7 @@ async fn lint(root: &Path, rows: &mut Vec<Row>) {
     rows.push(command("format", root, cargo(), &["fmt", "--all", "--check"]).await);
     rows.push(inline("generated sources", || stage::none(&crate::proto::outdated(root)?)));
     rows.push(inline("links in documents", || stage::none(&links::broken(root)?)));
-    rows.push(inline("requirement ids in the code", || stage::none(&ids::unknown(root)?)));
+    rows.push(inline("tests against the specification", || stage::none(&crate::coverage::complaints(root)?)));
     let untrue = docs::untrue(root).await;
     rows.push(inline("documents against the code", || stage::none(&untrue?)));
     if let Ok(cache) = testkit::real::Cache::locate() {

@@ -37,6 +37,11 @@ impl Row {
         Self { stage: stage.to_owned(), seconds, tally: Tally::one(passed) }
     }
 
+    /// The row of a stage that judged several things.
+    pub(super) fn counted(stage: &str, seconds: f64, tally: Tally) -> Self {
+        Self { stage: stage.to_owned(), seconds, tally }
+    }
+
     pub(super) fn cells(&self) -> Vec<String> {
         let numbers = [format!("{:.1}", self.seconds), self.tally.passed.to_string(), self.tally.failed.to_string()];
         std::iter::once(self.stage.clone()).chain(numbers).collect()
@@ -94,5 +99,5 @@ pub(super) async fn cargo_test(stage: &str, root: &Path, targets: &[String]) -> 
     };
     let seconds = step.end(if tally.failed == 0 { "ok" } else { "FAILED" });
     complaint.iter().for_each(|text| say::line(text));
-    Row { stage: stage.to_owned(), seconds, tally }
+    Row::counted(stage, seconds, tally)
 }

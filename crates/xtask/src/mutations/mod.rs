@@ -1,0 +1,137 @@
+//! `cargo xtask mutations`: a test that cannot fail shows nothing. Each recorded mutation breaks one rule in a copy of
+//! the sources, and the tests that claim to hold the rule must notice.
+
+mod copy;
+mod recorded;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+
+use crate::rows::{Tally, conclude, table};
+use crate::say::{self, Step};
+use copy::Copy;
+pub(crate) use recorded::Mutation;
+
+/// Break the program in recorded ways and see the tests notice.
+///
+/// Works on a copy of the sources in `target/mutations`; the checkout is not touched.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only these, by the name of their file in `mutations/`; without any: all.
+    names: Vec<String>,
+    /// Only so many of them, drawn by `--seed`.
+    #[arg(long, value_name = "COUNT")]
+    sample: Option<usize>,
+    /// What the draw starts from; without it the current commit, so that each commit draws others.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Write a row per mutation into this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    mutation: String,
+    breaks: String,
+    seconds: f64,
+    caught: bool,
+    /// Why it was not.
+    complaint: Option<String>,
+}
+
+pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let rows = judge(root, &arguments.names, arguments.sample, arguments.seed).await?;
+    let word = |row: &Row| if row.caught { "caught" } else { "NOT CAUGHT" }.to_owned();
+    let cells = |row: &Row| vec![row.mutation.clone(), word(row), format!("{:.0}", row.seconds), row.breaks.clone()];
+    say::result(&table(&["mutation", "", "seconds", "breaks"], &rows.iter().map(cells).collect::<Vec<_>>()));
+    rows.iter().filter_map(|row| row.complaint.as_deref()).for_each(say::line);
+    conclude(&rows, tally(&rows), arguments.json.as_deref())
+}
+
+/// A drawn part, for the checks of every change.
+pub(crate) async fn sample(root: &Path, count: usize) -> anyhow::Result<(Tally, Vec<String>)> {
+    let rows = judge(root, &[], Some(count), None).await?;
+    Ok((tally(&rows), rows.into_iter().filter_map(|row| row.complaint).collect()))
+}
+
+fn tally(rows: &[Row]) -> Tally {
+    rows.iter().map(|row| Tally::one(row.caught)).sum()
+}
+
+async fn judge(root: &Path, names: &[String], sample: Option<usize>, seed: Option<u64>) -> anyhow::Result<Vec<Row>> {
+    let mut chosen = Mutation::all(root)?;
+    for name in names {
+        ensure!(chosen.iter().any(|mutation| mutation.name == *name), "there is no mutations/{name}.patch");
+    }
+    chosen.retain(|mutation| names.is_empty() || names.contains(&mutation.name));
+    if let Some(count) = sample {
+        let seed = seed.map_or_else(|| of_commit(root), Ok)?;
+        say::line(&format!("{count} of {} mutations, --seed {seed}", chosen.len()));
+        draw(&mut chosen, count, seed);
+    }
+    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let copy = Copy::refresh(root, &folder.join("mutations"))?;
+    let mut rows = Vec::new();
+    for mutation in &chosen {
+        rows.push(try_one(&copy, mutation).await);
+    }
+    Ok(rows)
+}
+
+async fn try_one(copy: &Copy, mutation: &Mutation) -> Row {
+    let started = Instant::now();
+    let mut step = Step::begin(format!("mutation {}", mutation.name));
+    let complaint = noticed(copy, mutation, &mut step).await.err();
+    step.end(if complaint.is_none() { "caught" } else { "NOT CAUGHT" });
+    Row {
+        mutation: mutation.name.clone(),
+        breaks: mutation.breaks.clone(),
+        seconds: started.elapsed().as_secs_f64(),
+        caught: complaint.is_none(),
+        complaint: complaint.map(|error| format!("{}: {error:#}", mutation.name)),
+    }
+}
+
+/// The tests pass without the mutation and fail with it.
+async fn noticed(copy: &Copy, mutation: &Mutation, step: &mut Step) -> anyhow::Result<()> {
+    for test in &mutation.caught_by {
+        let finished = copy.run(test, step).await?;
+        ensure!(finished.status.success(), "{test} fails without it:\n{}", finished.tail(40));
+        ensure!(finished.out().contains("1 passed"), "{test} was not run");
+    }
+    copy.break_it(&mutation.patch).context("it does not fit the sources any more")?;
+    let noticed = fail(copy, mutation, step).await;
+    copy.mend(&mutation.patch)?;
+    noticed
+}
+
+async fn fail(copy: &Copy, mutation: &Mutation, step: &mut Step) -> anyhow::Result<()> {
+    for test in &mutation.caught_by {
+        copy.build(test, step).await?;
+        let finished = copy.run(test, step).await?;
+        ensure!(!finished.status.success(), "{test} passes although it is broken");
+    }
+    Ok(())
+}
+
+/// The first digits of the commit.
+fn of_commit(root: &Path) -> anyhow::Result<u64> {
+    let mut git = std::process::Command::new("git");
+    let output = git.args(["rev-parse", "--short=12", "HEAD"]).current_dir(root).output().context("start git")?;
+    u64::from_str_radix(String::from_utf8_lossy(&output.stdout).trim(), 16).context("git names no commit; give --seed")
+}
+
+/// Keeps `count` of them. The steps of a linear congruential generator (Knuth, MMIX) are random enough for a draw.
+fn draw(from: &mut Vec<Mutation>, count: usize, seed: u64) {
+    let mut state = seed;
+    while from.len() > count {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = usize::try_from(state >> 33).unwrap_or(0) % from.len();
+        from.remove(at);
+    }
+}
