@@ -11,4 +11,5 @@ mod interruption;
 mod jobs;
 mod repository;
 mod restart;
+mod workflow;
 mod world;

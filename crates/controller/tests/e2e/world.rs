@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::real::{
-    Client, GiteaServer, Job, JobPage, Process, Run, Settings, Standalone, Status, TaskRow, workplace,
+    Client, GiteaServer, Job, JobPage, Process, Run, Seen, Settings, Standalone, Status, TaskRow, eventually, workplace,
 };
 use tokio::sync::OnceCell;
 
@@ -91,6 +91,16 @@ impl World {
         }
     }
 
+    /// Waits for the end of one job, which must be this one. A run is over for Gitea when its first job has failed.
+    pub(crate) async fn job_ends(&self, run: &Run, name: &str, limit: Duration, expected: Status) {
+        let what = format!("job {name} has ended");
+        let ended = eventually(&what, limit, async || {
+            let status = self.job(run, name).await.status;
+            Ok(if status.is_final() { Seen::Done(status) } else { Seen::NotYet(format!("{status:?}")) })
+        });
+        assert_eq!(ended.await.unwrap(), expected, "{name}");
+    }
+
     /// The only job of a run with this name.
     pub(crate) async fn job(&self, run: &Run, name: &str) -> Job {
         let jobs = self.gitea.jobs(&self.repository, run.id).await.unwrap();
@@ -120,6 +130,16 @@ impl World {
     /// The official runner of the only job that runs.
     pub(crate) fn runner(&self) -> Process {
         self.process("a runner", |process| process.program() == "gitea-runner" && process.has_word("daemon"))
+    }
+
+    /// Waits until no more than one executor is left.
+    pub(crate) async fn only_executor_is_left(&self, limit: Duration) {
+        let gone = eventually("one executor is left", limit, async || {
+            let all = self.controller.processes();
+            let left = all.iter().filter(|process| process.has_word("executor")).count();
+            Ok(if left <= 1 { Seen::Done(()) } else { Seen::NotYet(format!("{left} executors")) })
+        });
+        gone.await.unwrap();
     }
 
     fn process(&self, what: &str, wanted: impl Fn(&Process) -> bool) -> Process {
