@@ -95,3 +95,26 @@ async fn and_run_again() {
     world.allow(Allowance::UpdatesAfterEnd(1));
     world.finish().await;
 }
+
+/// T12, NEW-166, F163: the controller is killed within the grace of a cancelled job: the rows of its post steps still get
+/// into the log, and the next controller closes it.
+#[tokio::test]
+async fn a_restart_within_the_grace() {
+    let mut world = planned(Plan::capacity(1).set("CANCEL_GRACE", "6s").set("TERMINAL_GRACE", "8s")).await;
+    let job = world.push_one(job("long", &["on-cancel ignore\nsay here\ngate post\nsay cleaned up\nhang"]));
+    world.desk.arrived("post", 1, SOON).await;
+    world.gitea.cancel(job);
+    world.eventually("its end is marked", SOON, |world| some(marked_ends(world))).await;
+    world.kill9();
+    world.restart();
+    world.desk.open_gate("post");
+    let written = |gitea: &Gitea| gitea.state(job).rows().iter().any(|row| *row == "cleaned up");
+    world.gitea_shows("the row of the post step", written).await;
+    assert_over(&mut world, job).await;
+    world.finish().await;
+}
+
+fn marked_ends(world: &World) -> usize {
+    let meta = |name: &String| std::fs::read_to_string(world.state().join("executors").join(name).join("meta.json"));
+    world.executors().iter().filter(|name| meta(name).is_ok_and(|text| text.contains("/terminal"))).count()
+}

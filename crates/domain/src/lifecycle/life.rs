@@ -140,11 +140,11 @@ impl Life {
             None => Phase::Offered,
         };
         if record.terminal {
-            // The outcome itself lives in Gitea; here it only means that nothing more is sent.
+            // The outcome itself lives in Gitea; here it only means that no state is sent. Whether the log was closed
+            // is not known: post steps may still write rows (NEW-166), and closing it twice changes nothing.
             life.phase = Phase::Draining(Outcome::Cancelled);
             life.confirmed = true;
             life.marked = true;
-            life.log.close();
         }
         life
     }

@@ -5,7 +5,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::*;
-use crate::id::Epoch;
+use crate::id::{Backend, Epoch, PayloadDigest};
+use crate::metadata::{Claim, ExecutorRecord};
 use crate::reason::Refusal;
 use crate::workflow::{ContinueOnError, Step};
 
@@ -28,6 +29,25 @@ fn steps(outcomes: &[(Option<Outcome>, u64, u64)]) -> StepRecords {
         log_length,
     };
     StepRecords::new(outcomes.iter().map(record).collect())
+}
+
+fn found_record(claim: Option<Claim>) -> ExecutorRecord {
+    ExecutorRecord {
+        id: "gitea-task-7".parse().unwrap(),
+        instance: "f66f031b".parse().unwrap(),
+        backend: Backend::Local,
+        epoch: Epoch::FIRST,
+        digest: PayloadDigest::of(b"task"),
+        repository: "owner/name".parse().unwrap(),
+        job_key: "build".parse().unwrap(),
+        spiffe_id: "spiffe://example.org/ci/owner/name/build".parse().unwrap(),
+        fetched_at: at(0),
+        deadline: at(10_000),
+        claim,
+        interrupted_at: None,
+        steps: None,
+        terminal: false,
+    }
 }
 
 /// A life and the clock it lives by.
@@ -211,6 +231,19 @@ fn a_cancelled_log_is_closed_by_us() {
     let running = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) });
     assert!(!running.wants().closing_row);
     assert!(running.later(60).wants().closing_row);
+}
+
+/// NEW-166, F163: a new process that finds an ended task within the grace neither swallows what its post steps write nor
+/// leaves the log open.
+#[test]
+fn the_log_of_a_found_end_stays_open_for_the_grace() {
+    let epoch = Epoch::FIRST;
+    let record = ExecutorRecord { terminal: true, ..found_record(Some(Claim { at: at(0), log_shift: 2 })) };
+    let walk = Walk { life: Life::found_executor(&record, at(0)), now: 0, last: vec![] };
+    assert!(!walk.wants().closing_row, "the runner may still write");
+    let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 1, last: None, no_more: false });
+    assert_eq!(walk.last, [Action::ForwardRows { index: 6, hold_last: false, no_more: false }]);
+    assert!(walk.later(60).wants().closing_row, "nobody else closes it");
 }
 
 /// NEW-61, F53: an executor that ends before the claim is replaced three times, with pauses of 0, 5 and 20 s.

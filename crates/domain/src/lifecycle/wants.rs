@@ -63,13 +63,14 @@ impl Life {
     fn wants_closing_row(&self, now: Timestamp, limits: &Limits) -> bool {
         let nobody_writes = self.executor != Executor::Present
             || self.said_goodbye
-            || !self.confirmed_by_runner()
+            || !self.runner_may_write()
             || now.duration_since(self.since) >= limits.cancel_grace;
         matches!(self.phase, Phase::Final(_) | Phase::Draining(_)) && !self.log.is_closed() && nobody_writes
     }
 
-    fn confirmed_by_runner(&self) -> bool {
-        self.reporting || self.log.rows_stored() > self.log.shift()
+    /// Its runner has the task: rows of ours before a runner's are counted at the claim, and there is always one.
+    fn runner_may_write(&self) -> bool {
+        self.reporting || self.log.shift() > 0
     }
 
     fn wants_of_message(&self) -> Option<MessageWant> {
