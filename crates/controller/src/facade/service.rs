@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use connectrpc::{ConnectError, PreEncoded, RequestContext, Response, ServiceRequest, ServiceResult};
 use domain::id::AssignmentId;
-use domain::lifecycle::{Action, Event, Outcome, Seal};
+use domain::lifecycle::{Action, Event, Outcome, Seal, StepRecords};
 use domain::metadata::{Claim, Mark};
 use runner_proto::runner::v1 as proto;
 
@@ -216,9 +216,12 @@ impl Facade {
         let gitea = Correspondence::new(&self.board, id, &turn);
         let (outcome, steps) = (outcome_of(&request.state), steps_of(&request.state));
         let event = Event::RunnerState { epoch: caller.epoch(), outcome, steps };
-        for action in self.board.apply(id, event).unwrap_or_default() {
+        let mut actions = self.board.apply(id, event).unwrap_or_default();
+        if let Some(Action::RecordSteps { text, steps }) = actions.first() {
+            actions = self.record_steps(caller, text.clone(), steps.clone()).await?;
+        }
+        for action in actions {
             match action {
-                Action::RecordSteps(text) => self.record_steps(caller, text).await,
                 Action::ForwardState { seal } => {
                     if let Some(seal) = seal {
                         self.close_log(id, &gitea, seal).await?;
@@ -258,11 +261,23 @@ impl Facade {
         Ok(())
     }
 
-    /// A record that fails costs accuracy after a crash, nothing now.
-    async fn record_steps(&self, caller: Caller, text: String) {
-        if let Err(error) = self.backend.mark(&self.name_of(caller), Mark::Steps(text)).await {
-            assignment_processing_error(&self.subject(caller), &format!("record of the steps: {error}"));
-        }
+    /// The runner repeats an update whose record failed with its next one; its end needs no record (NEW-27).
+    async fn record_steps(
+        &self,
+        caller: Caller,
+        text: String,
+        steps: StepRecords,
+    ) -> Result<Vec<Action>, ConnectError> {
+        let trouble = match self.backend.mark(&self.name_of(caller), Mark::Steps(text)).await {
+            Ok(Marked::Written) => {
+                let recorded = Event::StepsRecorded { epoch: caller.epoch(), steps };
+                return Ok(self.board.apply(caller.id(), recorded).unwrap_or_default());
+            }
+            Ok(Marked::Gone) => "its executor is gone".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assignment_processing_error(&self.subject(caller), &format!("record of the steps: {trouble}"));
+        Err(ConnectError::unavailable("the steps could not be recorded; say them again"))
     }
 
     async fn take_rows(

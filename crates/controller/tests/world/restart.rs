@@ -221,3 +221,25 @@ fn some(count: usize) -> Result<(), String> {
 fn none(count: usize) -> Result<(), String> {
     if count == 0 { Ok(()) } else { Err(format!("{count} left")) }
 }
+
+/// NEW-27: a step that cannot be recorded on its executor is not told to Gitea either; when it can be, everything goes on.
+#[tokio::test]
+async fn steps_are_recorded_before_gitea_hears_of_them() {
+    let world = world(1).await;
+    let job = world.push_one(job("steps", &["gate first", "gate second"]));
+    let step = |gitea: &Gitea, at: usize| gitea.state(job).steps[at].status;
+    world.desk.arrived("first", 1, SOON).await;
+    world.gitea_shows("the first step runs", |gitea| step(gitea, 0) == Status::Running).await;
+    // Nothing can be written in the place of a folder.
+    let in_the_way = world.state().join("executors").join(&world.executors()[0]).join("meta.loose");
+    std::fs::create_dir(&in_the_way).unwrap();
+    world.desk.open_gate("first");
+    world.desk.arrived("second", 1, SOON).await;
+    world.eventually("a record failed", SOON, |world| some(world.log().matches("record of the steps").count())).await;
+    assert_eq!(step(&world.gitea, 0), Status::Running);
+    std::fs::remove_dir(&in_the_way).unwrap();
+    world.gitea_shows("the first step is over", |gitea| step(gitea, 0) == Status::Success).await;
+    world.desk.open_gate("second");
+    world.ends_as(job, Status::Success, SOON).await;
+    world.finish().await;
+}

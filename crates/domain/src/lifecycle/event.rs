@@ -87,6 +87,13 @@ pub enum Event {
         /// Every step as the runner sees it.
         steps: StepRecords,
     },
+    /// These steps stand on the executor's object.
+    StepsRecorded {
+        /// Whose.
+        epoch: Epoch,
+        /// As [`Action::RecordSteps`] brought them.
+        steps: StepRecords,
+    },
     /// The executor announced that a signal cuts the job off.
     Interrupted {
         /// Whose.
@@ -174,8 +181,13 @@ pub enum Action {
     AnswerResult(Outcome),
     /// Write the interruption on the object before the announcement is answered.
     WriteInterrupted,
-    /// Keep this text of the last steps on the object.
-    RecordSteps(String),
+    /// Keep these steps on the object, then bring [`Event::StepsRecorded`]; forward nothing when that fails.
+    RecordSteps {
+        /// What is written.
+        text: String,
+        /// The steps it says.
+        steps: StepRecords,
+    },
     /// Answer the executor's report: go on.
     GoOn,
     /// Answer the executor's report: end the runner.

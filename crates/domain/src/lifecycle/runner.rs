@@ -117,24 +117,35 @@ impl Life {
     }
 
     /// The record comes before the forward: what the object says may lead Gitea, never trail it, so that a heartbeat
-    /// after a crash sets no finished step back to running.
+    /// after a crash sets no finished step back to running (NEW-27). Until it stands, no heartbeat of ours carries it either.
     fn note_progress(&mut self, steps: StepRecords) -> Vec<Action> {
-        let changed = self.steps.differs_in_state(&steps);
+        if self.steps.differs_in_state(&steps) {
+            return vec![Action::RecordSteps { text: steps.to_text(&self.definitions), steps }];
+        }
         self.steps = steps;
-        let record = changed.then(|| Action::RecordSteps(self.steps.to_text(&self.definitions)));
-        record.into_iter().chain([Action::ForwardState { seal: None }]).collect()
+        vec![Action::ForwardState { seal: None }]
     }
 
+    pub(super) fn on_steps_recorded(&mut self, epoch: Epoch, steps: StepRecords) -> Vec<Action> {
+        if !self.is_current(epoch) || self.is_over() {
+            return vec![Action::AnswerResult(Outcome::Cancelled)];
+        }
+        self.steps = steps;
+        vec![Action::ForwardState { seal: None }]
+    }
+
+    /// The end of a job is not recorded: Gitea keeps it, and until it does only its executor repeats it.
     fn judge(&mut self, outcome: Outcome, steps: StepRecords, now: Timestamp) -> Vec<Action> {
         if self.recovered && !self.log.runner_is_done() && !self.log.is_closed() && !self.asked_for_log {
             // The row that was kept back went down with the former process; the executor still has it.
             self.asked_for_log = true;
             return vec![Action::AskAgain];
         }
-        self.steps = steps;
         if outcome == Outcome::Success {
-            let disbelieved = self.interrupted.map(|_| "a signal cut the job off").or_else(|| self.contradiction());
+            let disbelieved =
+                self.interrupted.map(|_| "a signal cut the job off").or_else(|| self.contradiction(&steps));
             if let Some(why) = disbelieved {
+                self.steps = steps;
                 let mut actions = self.end(Ending::interrupted(why), now);
                 actions.insert(0, Action::AnswerResult(Outcome::Cancelled));
                 return actions;
@@ -144,9 +155,9 @@ impl Life {
     }
 
     /// NEW-168: a runner that a signal reached past its executor says SUCCESS over steps that say otherwise.
-    fn contradiction(&self) -> Option<&'static str> {
+    fn contradiction(&self, steps: &StepRecords) -> Option<&'static str> {
         let strict = |at: usize| self.definitions.get(at).is_some_and(|d| d.continue_on_error == ContinueOnError::No);
-        self.steps.as_slice().iter().enumerate().find_map(|(at, step)| match step.outcome {
+        steps.as_slice().iter().enumerate().find_map(|(at, step)| match step.outcome {
             Some(Outcome::Cancelled) => Some("the runner reported success although a step was cancelled"),
             Some(Outcome::Failure) if strict(at) => Some("the runner reported success although a step failed"),
             _ => None,

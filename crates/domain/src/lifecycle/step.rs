@@ -47,6 +47,7 @@ impl Life {
                 vec![]
             }
             Event::RunnerState { epoch, outcome, steps } => self.on_runner_state(epoch, outcome, steps, now),
+            Event::StepsRecorded { epoch, steps } => self.on_steps_recorded(epoch, steps),
             Event::Interrupted { epoch } => self.on_interrupted(epoch, now),
             Event::Goodbye { epoch, how, interrupted, delivered } => {
                 self.on_goodbye(epoch, how, interrupted, delivered, now, limits)

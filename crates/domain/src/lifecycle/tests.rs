@@ -97,6 +97,13 @@ impl Walk {
                 outcome: None,
                 steps: steps(&[(None, 3, 1), (None, 0, 0), (None, 0, 0)]),
             })
+            .recorded()
+    }
+
+    /// The record that was asked for stands.
+    fn recorded(self) -> Self {
+        let Some(Action::RecordSteps { steps, .. }) = self.last.first().cloned() else { panic!("{:?}", self.last) };
+        self.on(Event::StepsRecorded { epoch: Epoch::FIRST, steps })
     }
 
     fn state(self, outcome: Outcome, seen: &[(Option<Outcome>, u64, u64)]) -> Self {
@@ -136,8 +143,9 @@ fn a_job_that_succeeds() {
     assert_eq!(walk.life.log.runner_ack(), 3);
     let walk =
         walk.on(Event::RunnerState { epoch, outcome: None, steps: steps(&[(None, 1, 2), (None, 0, 0), (None, 0, 0)]) });
-    assert!(matches!(walk.last[0], Action::RecordSteps(_)), "the record comes before the forward");
-    assert_eq!(walk.last[1], Action::ForwardState { seal: None });
+    assert!(matches!(walk.last[..], [Action::RecordSteps { .. }]), "the record comes before the forward");
+    let walk = walk.recorded();
+    assert_eq!(walk.last, [Action::ForwardState { seal: None }]);
     assert_eq!(walk.life.steps().as_slice()[0].log_index, 3, "shifted");
     let mut walk = walk
         .on(Event::RunnerLog { epoch, index: 3, count: 2, last: Some(row("last")), no_more: true })
@@ -167,6 +175,25 @@ fn handed_out_again_until_the_first_update() {
         .on(Event::RunnerLog { epoch, index: 0, count: 1, last: None, no_more: false })
         .on(Event::TaskAsked { epoch });
     assert_eq!(walk.last, [Action::SendHome]);
+}
+
+/// NEW-27: steps that could not be recorded reach Gitea neither with the runner's update nor with a heartbeat, and the
+/// repetition of the update is recorded again.
+#[test]
+fn no_step_is_forwarded_before_it_is_recorded() {
+    let epoch = Epoch::FIRST;
+    let before = Walk::running().life.steps;
+    let update = || Event::RunnerState { epoch, outcome: None, steps: steps(&[(Some(Outcome::Success), 3, 1)]) };
+    let walk = Walk::running().on(update());
+    assert!(matches!(walk.last[..], [Action::RecordSteps { .. }]));
+    assert_eq!(walk.life.steps, before, "what a heartbeat would carry");
+    let walk = walk.on(update());
+    assert!(matches!(walk.last[..], [Action::RecordSteps { .. }]), "asked again, since nothing was recorded");
+    let walk = walk.recorded().on(update());
+    assert_eq!(walk.last, [Action::ForwardState { seal: None }], "an unchanged state costs no record");
+    let ended = Walk::running().on(update()).on(Event::Answered { outcome: Some(Outcome::Cancelled) });
+    let late = ended.on(Event::StepsRecorded { epoch, steps: before });
+    assert_eq!(late.last, [Action::AnswerResult(Outcome::Cancelled)]);
 }
 
 /// NEW-158, F156: after the announcement no SUCCESS passes; FAILURE and CANCELLED pass with a row that says why.
@@ -422,6 +449,7 @@ fn every_event() -> Vec<Event> {
         events.extend([
             Event::ClaimWritten { epoch, log_shift: 2 },
             Event::Interrupted { epoch },
+            Event::StepsRecorded { epoch, steps: steps(&ALL_GOOD) },
             Event::ExecutorSeen { epoch },
         ]);
         events.push(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() });
