@@ -200,10 +200,10 @@ impl Board {
     }
 
     /// Puts a task in the place of an older life of its number, whose executor `reap` removes by its digest (NEW-3).
-    pub fn supersede(&self, id: AssignmentId, card: Card, life: Life) {
+    pub fn supersede(&self, id: AssignmentId, card: Option<Card>, life: Life) {
         if let Some(entry) = self.lock().get_mut(&id) {
-            entry.card = Some(Arc::new(card));
-            entry.life = life;
+            entry.card = card.map(Arc::new);
+            entry.life = life.in_place_of(&entry.life);
             entry.payload = None;
         }
         self.wake();
@@ -230,9 +230,10 @@ impl Board {
         Some(actions)
     }
 
-    /// Lays the payload of a task out for its executor.
-    pub fn offer(&self, id: AssignmentId, payload: Payload) {
+    /// Lays the payload of a task out for its executor of this epoch.
+    pub fn offer(&self, id: AssignmentId, epoch: Epoch, payload: Payload) {
         if let Some(entry) = self.lock().get_mut(&id)
+            && entry.life.epoch() == epoch
             && entry.life.payload_needed()
         {
             entry.payload = Some(payload);

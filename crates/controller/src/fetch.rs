@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
-use crate::board::{Board, Card, Changes, Recovery};
+use crate::board::{Board, Card, Changes, Recovery, View};
 use crate::gitea::{Gitea, GiteaError, Lane, Trouble};
 use crate::ops::Ops;
 use crate::queue::{Disposition, Message, Queue};
@@ -160,11 +160,11 @@ impl Fetch {
         let now = self.board.now();
         match Assignment::from_task(&task, &self.rules, now) {
             Ok(assignment) => self.hold(assignment, task).await,
-            Err(refusal) => self.refuse(&task, refusal),
+            Err(refusal) => self.refuse(&task, refusal).await,
         }
     }
 
-    fn refuse(&self, task: &[u8], refusal: Refusal) {
+    async fn refuse(&self, task: &[u8], refusal: Refusal) {
         let Some(task_id) = task_id(task) else {
             scheduler_error(&format!("fetch Gitea task: a task without a usable id was dropped: {refusal}"));
             return;
@@ -172,11 +172,20 @@ impl Fetch {
         let id = AssignmentId::of(task_id);
         let detail = Detail::because(refusal.reason, &refusal.cause);
         assignment_transition(AssignmentEvent::Refused, &Subject::waiting(None, id), detail);
-        let lane = Lane::new(Arc::clone(&self.gitea), task_id);
-        let life = Life::refused(self.board.now(), refusal, step_count(task));
-        if !self.board.insert(id, None, lane, life) {
-            scheduler_error(&format!("{id}: refused, but another life of that number is still here"));
+        self.put_on_board(id, None, Life::refused(self.board.now(), refusal, step_count(task))).await;
+    }
+
+    /// The same number again: Gitea was restored from a backup. The older life is over (NEW-3).
+    async fn put_on_board(&self, id: AssignmentId, card: Option<Card>, life: Life) {
+        let lane = Lane::new(Arc::clone(&self.gitea), id.task());
+        if self.board.insert(id, card.clone(), lane, life.clone()) {
+            return;
         }
+        let detail = Detail::because(Reason::Superseded, "the same task id came again with another payload");
+        assignment_transition(AssignmentEvent::GaveUp, &Subject::waiting(None, id), detail);
+        let _gone_or_said_by_the_publish =
+            self.queue.settle(id, Disposition::Reject { reason: Reason::Superseded }).await;
+        self.board.supersede(id, card, life);
     }
 
     async fn hold(self: &Arc<Self>, assignment: Assignment, task: Zeroizing<Vec<u8>>) {
@@ -184,16 +193,7 @@ impl Fetch {
         let subject = Subject::waiting(Some(assignment.backend), id);
         assignment_transition(AssignmentEvent::Fetched, &subject, Detail::default());
         let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
-        let lane = Lane::new(Arc::clone(&self.gitea), id.task());
-        let card = Card::of_assignment(&assignment);
-        if !self.board.insert(id, Some(card.clone()), lane, life.clone()) {
-            // The same number again: Gitea was restored from a backup. The older life is over (NEW-3).
-            let detail = Detail::because(Reason::Superseded, "the same task id came again with another payload");
-            assignment_transition(AssignmentEvent::GaveUp, &subject, detail);
-            let _gone_or_said_by_the_publish =
-                self.queue.settle(id, Disposition::Reject { reason: Reason::Superseded }).await;
-            self.board.supersede(id, card, life);
-        }
+        self.put_on_board(id, Some(Card::of_assignment(&assignment)), life).await;
         let message = match self.sealing.seal(&assignment, &task) {
             Ok(body) => Message { id, digest: assignment.digest.clone(), backend: assignment.backend, body },
             Err(error) => {
@@ -235,7 +235,9 @@ impl Fetch {
         loop {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(30));
-            let still_fetched = self.board.view(message.id).is_some_and(|view| *view.life.phase() == Phase::Fetched);
+            let ours = |view: &View| view.card.as_ref().is_some_and(|card| card.digest == message.digest);
+            let view = self.board.view(message.id).filter(ours);
+            let still_fetched = view.is_some_and(|view| *view.life.phase() == Phase::Fetched);
             if !still_fetched || self.publish(&message).await {
                 return;
             }

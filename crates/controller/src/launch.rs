@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use domain::assignment::Assignment;
 use domain::capability::KeyRing;
-use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId};
+use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, PayloadDigest};
 use domain::lifecycle::{Event, Life, MessageWant, Phase};
 use domain::metadata::ExecutorRecord;
 use runner_proto::runner::v1 as proto;
@@ -119,7 +119,15 @@ impl Launch {
     async fn rebuild(&self) -> Result<(), QueueError> {
         let mut waiting = BTreeMap::new();
         for row in self.queue.list(self.kind).await? {
-            waiting.insert(row.id, row);
+            if self.is_older_life(row.id, &row.digest) {
+                // The queue has the newest of each number; the executor that was found is an older life's (NEW-3).
+                if let Some((assignment, _task)) = self.open(row.id, &row.body) {
+                    let life = self.waiting_life(&assignment, row.attempts);
+                    self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), life);
+                }
+            } else {
+                waiting.insert(row.id, row);
+            }
         }
         for view in self.board.views().into_iter().filter(|view| view.wants.payload) {
             let Some(row) = waiting.remove(&view.id) else {
@@ -127,7 +135,7 @@ impl Launch {
                 continue;
             };
             if let Some((assignment, task)) = self.open(row.id, &row.body) {
-                self.lay_out(&assignment, &task);
+                self.lay_out(&assignment, view.life.epoch(), &task);
             }
         }
         for row in waiting.into_values() {
@@ -140,19 +148,28 @@ impl Launch {
 
     /// A message in the queue is held, whoever put it there: by a former process, or by the fetch room a moment ago.
     fn make_known(&self, assignment: &Assignment, attempts: u32) {
-        let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
-        let life = life.found_waiting(self.board.now(), attempts);
+        let life = self.waiting_life(assignment, attempts);
         let lane = Lane::new(Arc::clone(&self.gitea), assignment.id.task());
         if !self.board.insert(assignment.id, Some(Card::of_assignment(assignment)), lane, life) {
             self.board.apply(assignment.id, Event::Persisted);
         }
     }
 
+    fn waiting_life(&self, assignment: &Assignment, attempts: u32) -> Life {
+        Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone())
+            .found_waiting(self.board.now(), attempts)
+    }
+
+    /// The board holds another life of this number than the one with this payload.
+    fn is_older_life(&self, id: AssignmentId, digest: &PayloadDigest) -> bool {
+        self.board.view(id).is_some_and(|view| view.card.is_none_or(|card| card.digest != *digest))
+    }
+
     /// An executor that was found again gets its payload back on the board.
-    fn lay_out(&self, assignment: &Assignment, task: &[u8]) {
+    fn lay_out(&self, assignment: &Assignment, epoch: Epoch, task: &[u8]) {
         match assignment.served_task(task) {
             Ok(served) => {
-                self.board.offer(assignment.id, Arc::new(served));
+                self.board.offer(assignment.id, epoch, Arc::new(served));
                 self.board.apply(assignment.id, Event::PayloadFound);
             }
             Err(refusal) => assignment_processing_error(&self.subject(assignment.id), &refusal),
@@ -208,13 +225,13 @@ impl Launch {
             self.queue.settle(delivery.id, Disposition::Retry { at, error }).await?;
             return Ok(true);
         };
-        self.say(AssignmentEvent::Received, delivery.id);
-        self.make_known(&assignment, delivery.attempts);
-        let launchable = self.board.view(delivery.id).is_some_and(|view| view.wants.launch);
-        if !launchable {
+        if self.is_older_life(delivery.id, &delivery.digest) {
             return Ok(false);
         }
-        let epoch = (0..delivery.attempts).fold(Epoch::FIRST, |epoch, _| epoch.next());
+        self.say(AssignmentEvent::Received, delivery.id);
+        self.make_known(&assignment, delivery.attempts);
+        let Some(view) = self.board.view(delivery.id).filter(|view| view.wants.launch) else { return Ok(false) };
+        let epoch = view.life.next_epoch();
         self.say(AssignmentEvent::CapacityAcquired, delivery.id);
         self.board.apply(delivery.id, Event::LaunchBegun { epoch });
         let this = Arc::clone(self);
@@ -226,16 +243,16 @@ impl Launch {
         let id = assignment.id;
         let failed = |permanent, cause: String, remedy: String, pause: Duration| {
             let retry_at = self.board.now().saturating_add(pause).unwrap_or_else(|_| self.board.now());
-            self.board.apply(id, Event::LaunchFailed { permanent, cause, remedy, retry_at });
+            self.board.apply(id, Event::LaunchFailed { epoch, permanent, cause, remedy, retry_at });
         };
         let pause = (FIRST_RETRY * 2_u32.saturating_pow(attempts.min(5))).min(LONGEST_RETRY);
-        match self.still_wanted(id).await {
+        match self.still_wanted(id, epoch).await {
             Ok(true) => {}
             Ok(false) => return failed(None, "Gitea no longer wants it".to_owned(), String::new(), pause),
             Err(error) => return failed(None, error.to_string(), String::new(), pause),
         }
         match assignment.served_task(&task) {
-            Ok(served) => self.board.offer(id, Arc::new(served)),
+            Ok(served) => self.board.offer(id, epoch, Arc::new(served)),
             Err(refusal) => return failed(Some(refusal.reason), refusal.cause, refusal.remedy, pause),
         }
         drop(task);
@@ -257,11 +274,12 @@ impl Launch {
     }
 
     /// Asks Gitea once more before anything is created (NEW-23).
-    async fn still_wanted(&self, id: AssignmentId) -> Result<bool, GiteaError> {
+    async fn still_wanted(&self, id: AssignmentId, epoch: Epoch) -> Result<bool, GiteaError> {
         let Some(lane) = self.board.lane(id) else { return Ok(false) };
         let turn = lane.turn().await;
         // Whoever had the turn before may have heard of its end: then nothing more is asked (NEW-163).
-        if !self.board.view(id).is_some_and(|view| *view.life.phase() == Phase::Creating) {
+        let creating = |life: &Life| life.epoch() == epoch && *life.phase() == Phase::Creating;
+        if !self.board.view(id).is_some_and(|view| creating(&view.life)) {
             return Ok(false);
         }
         let answer = Correspondence::new(&self.board, id, &turn).state(proto::UpdateTaskRequest::default()).await?;
@@ -272,7 +290,7 @@ impl Launch {
         let id = assignment.id;
         loop {
             let Some(view) = self.board.view(id) else { return Ok(()) };
-            if !matches!(view.life.phase(), Phase::Creating | Phase::Bound) {
+            if view.life.epoch() != epoch || !matches!(view.life.phase(), Phase::Creating | Phase::Bound) {
                 return Ok(());
             }
             let order = self.order(assignment, epoch, view.life.steps_text());
@@ -283,11 +301,11 @@ impl Launch {
                 })?;
             match ensured {
                 Ensured::Ready => {
-                    self.board.apply(id, Event::ExecutorReady);
+                    self.board.apply(id, Event::ExecutorReady { epoch });
                     return Ok(());
                 }
                 Ensured::NotYet => {
-                    self.board.apply(id, Event::ExecutorPending);
+                    self.board.apply(id, Event::ExecutorPending { epoch });
                     tokio::time::sleep(FIRST_RETRY).await;
                 }
             }

@@ -120,7 +120,8 @@ impl Reap {
             self.tell(record, state);
             return 0;
         };
-        let older_life = view.card.as_ref().is_some_and(|card| card.digest != record.digest);
+        // A life without a card was refused and never had an executor.
+        let older_life = view.card.as_ref().is_none_or(|card| card.digest != record.digest);
         if older_life || record.epoch != view.life.epoch() {
             // A fenced incarnation, or an older life of this number: nothing of it is forwarded any more.
             if view.life.epoch() > record.epoch || older_life {

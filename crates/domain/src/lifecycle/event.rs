@@ -23,6 +23,8 @@ pub enum Event {
     },
     /// The backend refused or failed.
     LaunchFailed {
+        /// Of which incarnation.
+        epoch: Epoch,
         /// A reason of the closed list when repeating is useless.
         permanent: Option<Reason>,
         /// Without secrets.
@@ -33,9 +35,15 @@ pub enum Event {
         retry_at: Timestamp,
     },
     /// The object exists, the executor does not run yet.
-    ExecutorPending,
+    ExecutorPending {
+        /// Whose.
+        epoch: Epoch,
+    },
     /// The executor runs, and the task lies on the board.
-    ExecutorReady,
+    ExecutorReady {
+        /// Whose.
+        epoch: Epoch,
+    },
     /// The executor has its SVID and found the facade.
     Hello {
         /// Whose.

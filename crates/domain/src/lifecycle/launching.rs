@@ -26,6 +26,7 @@ impl Life {
     pub(super) fn on_launch_begun(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
         if self.phase == Phase::Waiting {
             self.epoch = epoch;
+            self.launched = true;
             self.executor = Executor::Present;
             self.leased = true;
             (self.said_hello, self.said_goodbye, self.discard) = (false, false, false);

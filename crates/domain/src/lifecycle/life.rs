@@ -17,7 +17,9 @@ pub struct Life {
     pub(crate) fetched_at: Timestamp,
     /// The run deadline: no job runs beyond it.
     pub(crate) deadline: Timestamp,
+    /// The current incarnation; before the first launch, the next one.
     pub(crate) epoch: Epoch,
+    pub(crate) launched: bool,
     pub(crate) executor: Executor,
     /// How many executors died before they claimed.
     pub(crate) deaths: u32,
@@ -67,6 +69,7 @@ impl Life {
             fetched_at,
             deadline,
             epoch: Epoch::FIRST,
+            launched: false,
             executor: Executor::Absent,
             deaths: 0,
             not_before: fetched_at,
@@ -109,10 +112,18 @@ impl Life {
     pub fn found_waiting(mut self, now: Timestamp, attempts: u32) -> Self {
         self.phase = Phase::Waiting;
         self.since = now;
+        self.epoch = (0..attempts).fold(Epoch::FIRST, |epoch, _| epoch.next());
         self.recovered = true;
         // The count of dead executors is not stored: leave room for at least one more launch.
         self.deaths = attempts.min(2);
         (self.last_sign, self.last_beat) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        self
+    }
+
+    /// The same number came again, with another payload: whatever carries an epoch of the older life is fenced (NEW-3).
+    #[must_use]
+    pub fn in_place_of(mut self, older: &Self) -> Self {
+        self.epoch = self.epoch.max(older.epoch.next());
         self
     }
 
@@ -125,6 +136,7 @@ impl Life {
         life.steps = steps;
         life.since = now;
         life.epoch = record.epoch;
+        life.launched = true;
         life.executor = Executor::Present;
         life.recovered = true;
         life.last_call = now;
@@ -159,6 +171,12 @@ impl Life {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The incarnation that the next launch makes.
+    #[must_use]
+    pub fn next_epoch(&self) -> Epoch {
+        if self.launched { self.epoch.next() } else { self.epoch }
     }
 
     /// When Gitea handed it out.

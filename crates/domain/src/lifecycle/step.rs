@@ -26,11 +26,17 @@ impl Life {
             Event::Persisted => self.on_persisted(now),
             Event::PublishFailed { cause } => self.waits_for(cause),
             Event::LaunchBegun { epoch } => self.on_launch_begun(epoch, now),
-            Event::LaunchFailed { permanent, cause, remedy, retry_at } => {
+            Event::LaunchFailed { epoch, .. } | Event::ExecutorPending { epoch } | Event::ExecutorReady { epoch }
+                if epoch != self.epoch =>
+            {
+                // Of an older launch, whose life may have been another one.
+                vec![]
+            }
+            Event::LaunchFailed { permanent, cause, remedy, retry_at, .. } => {
                 self.on_launch_failed(permanent, cause, remedy, retry_at, now)
             }
-            Event::ExecutorPending => self.on_object(Phase::Bound, now),
-            Event::ExecutorReady => self.on_object(Phase::Offered, now),
+            Event::ExecutorPending { .. } => self.on_object(Phase::Bound, now),
+            Event::ExecutorReady { .. } => self.on_object(Phase::Offered, now),
             Event::Hello { epoch } => self.on_hello(epoch, now),
             Event::KeepAlive { epoch } => self.on_keep_alive(epoch, now, limits),
             Event::TaskAsked { epoch } => self.on_task_asked(epoch, now),

@@ -78,7 +78,7 @@ impl Walk {
         Self::fetched()
             .on(Event::Persisted)
             .on(Event::LaunchBegun { epoch })
-            .on(Event::ExecutorReady)
+            .on(Event::ExecutorReady { epoch })
             .on(Event::Hello { epoch })
     }
 
@@ -279,7 +279,7 @@ fn executors_that_die_before_the_claim_are_replaced() {
     let mut walk = Walk::fetched().on(Event::Persisted);
     let mut epoch = Epoch::FIRST;
     for pause in [0, 5, 20] {
-        walk = walk.on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady);
+        walk = walk.on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady { epoch });
         walk = walk.on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() });
         assert!(walk.wants().removal && !walk.wants().launch, "the dead one goes first");
         assert_eq!(
@@ -292,9 +292,33 @@ fn executors_that_die_before_the_claim_are_replaced() {
         assert!(walk.wants().launch);
         epoch = epoch.next();
     }
-    walk = walk.on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady);
+    walk = walk.on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady { epoch });
     walk.on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() })
         .ends_as(Reason::ExecutorExited);
+}
+
+/// NEW-3, NEW-4: the same number with another payload: nothing that an executor, a launch or a caller of the older life
+/// brings is taken for the newer one.
+#[test]
+fn a_life_in_place_of_an_older_one() {
+    let old = Epoch::FIRST;
+    let newer = Walk::fetched().life.in_place_of(&Walk::claimed().life);
+    let walk = Walk { life: newer, now: 0, last: vec![] }.on(Event::Persisted);
+    let epoch = walk.life.next_epoch();
+    assert_eq!(epoch, old.next());
+    let walk = walk.on(Event::LaunchBegun { epoch });
+    let failed = Event::LaunchFailed {
+        epoch: old,
+        permanent: Some(Reason::ConfigError),
+        cause: String::new(),
+        remedy: String::new(),
+        retry_at: at(0),
+    };
+    let walk = walk.on(Event::ExecutorPending { epoch: old }).on(Event::ExecutorReady { epoch: old }).on(failed);
+    assert_eq!(*walk.life.phase(), Phase::Creating);
+    assert_eq!(walk.on(Event::TaskAsked { epoch: old }).last, [Action::SendHome]);
+    let found = Walk::fetched().life.found_waiting(at(0), 2);
+    assert_eq!(found.next_epoch(), old.next().next(), "two launches before this process");
 }
 
 /// NEW-30, §7.1: no state waits for ever. Each row: the state, how long it may last, what it ends with.
@@ -316,7 +340,8 @@ fn every_state_has_a_deadline() {
     let silent_before_the_claim = Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch });
     assert!(silent_before_the_claim.later(900).wants().removal);
     assert!(Walk::offered().later(120).wants().removal, "claim deadline");
-    let no_identity = Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady);
+    let no_identity =
+        Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady { epoch });
     assert!(no_identity.later(300).wants().removal, "identity deadline");
     let ended = Walk::running().on(Event::Answered { outcome: Some(Outcome::Success) }).on(Event::Marked);
     assert!(ended.later(60).wants().removal, "terminal grace");
@@ -347,7 +372,8 @@ fn a_found_executor_goes_on() {
 #[test]
 fn the_waiting_room_speaks() {
     let told = |walk: &Walk| walk.last.iter().any(|action| matches!(action, Action::Tell(_)));
-    let failed = |cause: &str| Event::LaunchFailed {
+    let failed = |epoch, cause: &str| Event::LaunchFailed {
+        epoch,
         permanent: None,
         cause: cause.to_owned(),
         remedy: String::new(),
@@ -360,10 +386,11 @@ fn the_waiting_room_speaks() {
     assert_eq!(row.content, "Waiting for a free slot");
     let walk = walk.later(60);
     assert!(!told(&walk), "nothing changed");
-    let walk = walk.on(Event::LaunchBegun { epoch: Epoch::FIRST }).on(failed("the backend is away")).later(1);
+    let walk =
+        walk.on(Event::LaunchBegun { epoch: Epoch::FIRST }).on(failed(Epoch::FIRST, "the backend is away")).later(1);
     assert!(told(&walk));
     let walk = walk.on(Event::Settled).on(Event::ExecutorAbsent).on(Event::LaunchBegun { epoch: Epoch::FIRST.next() });
-    let walk = walk.on(failed("the backend is still away")).later(29);
+    let walk = walk.on(failed(Epoch::FIRST.next(), "the backend is still away")).later(29);
     assert!(!told(&walk), "not more often than every 30 s");
     assert!(told(&walk.later(1)));
 }
@@ -422,8 +449,8 @@ fn every_event() -> Vec<Event> {
         Event::Persisted,
         Event::PublishFailed { cause: "away".to_owned() },
         Event::LaunchBegun { epoch: current },
-        Event::ExecutorPending,
-        Event::ExecutorReady,
+        Event::ExecutorPending { epoch: current },
+        Event::ExecutorReady { epoch: current },
         Event::LogStored { ack: 7 },
         Event::LogSealed,
         Event::TaskUnknown,
@@ -437,7 +464,7 @@ fn every_event() -> Vec<Event> {
     ];
     for permanent in [None, Some(Reason::ConfigError)] {
         let (cause, remedy) = ("no".to_owned(), "ask".to_owned());
-        events.push(Event::LaunchFailed { permanent, cause, remedy, retry_at: at(5) });
+        events.push(Event::LaunchFailed { epoch: current, permanent, cause, remedy, retry_at: at(5) });
     }
     for outcome in [None, Some(Outcome::Success), Some(Outcome::Failure), Some(Outcome::Cancelled)] {
         events.push(Event::Answered { outcome });
