@@ -5,7 +5,7 @@ use std::time::Duration;
 use testkit::gitea::Status;
 use testkit::world::{Plan, SOON, job};
 
-use crate::planned;
+use crate::{planned, world};
 
 const GRACE: Duration = Duration::from_secs(4);
 
@@ -39,5 +39,16 @@ async fn its_slot_stays_taken_until_the_grace_is_over() {
     world.ends_as(jobs[1], Status::Success, SOON).await;
     let state = world.gitea.state(jobs[0]);
     assert_eq!((state.updates_after_end, state.completed_webhooks, state.archived), (0, 1, true));
+    world.finish().await;
+}
+
+/// NEW-168, F108: a job that says SUCCESS for itself in the middle of a step is not believed.
+#[tokio::test]
+async fn a_success_in_the_middle_of_a_step() {
+    let world = world(1).await;
+    let job = world.push_one(job("sly", &["on-cancel leave\nsay here\ntry bare-success\nhang", "say never"]));
+    let state = world.ends_as(job, Status::Failure, SOON).await;
+    assert!(state.rows().iter().any(|row| row.starts_with("##[error]interrupted:")), "{:?}", state.rows());
+    assert_eq!(world.desk.told(world.task_of(job), "tried"), ["bare-success CANCELLED"]);
     world.finish().await;
 }

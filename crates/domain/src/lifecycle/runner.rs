@@ -6,6 +6,8 @@ use super::{Action, Ending, Life, Outcome, Phase, Row, Seal, StepRecords};
 use crate::id::Epoch;
 use crate::workflow::ContinueOnError;
 
+const NOT_ENDED: &str = "success was reported although a step had not ended";
+
 impl Life {
     pub(super) fn on_task_asked(&mut self, epoch: Epoch, now: Timestamp) -> Vec<Action> {
         if !self.is_current(epoch) {
@@ -154,11 +156,16 @@ impl Life {
         vec![Action::ForwardState { seal: self.seal(now) }]
     }
 
-    /// NEW-168: a runner that a signal reached past its executor says SUCCESS over steps that say otherwise.
+    /// NEW-168: a runner that a signal reached past its executor says SUCCESS over steps that say otherwise. So does a
+    /// job that reports for itself in the middle of a step: the official runner gives every step a result at its end.
     fn contradiction(&self, steps: &StepRecords) -> Option<&'static str> {
         let strict = |at: usize| self.definitions.get(at).is_some_and(|d| d.continue_on_error == ContinueOnError::No);
+        if steps.as_slice().len() < self.definitions.len() {
+            return Some(NOT_ENDED);
+        }
         steps.as_slice().iter().enumerate().find_map(|(at, step)| match step.outcome {
             Some(Outcome::Cancelled) => Some("the runner reported success although a step was cancelled"),
+            None => Some(NOT_ENDED),
             Some(Outcome::Failure) if strict(at) => Some("the runner reported success although a step failed"),
             _ => None,
         })

@@ -213,13 +213,17 @@ fn an_announced_interruption_forbids_success() {
     assert!(seal.rows.iter().any(|row| row.content.contains("interrupted")));
 }
 
-/// NEW-168, F156: a SUCCESS over a cancelled step, or over a failed one without `continue-on-error`, is not believed.
+/// NEW-168, F156: a SUCCESS over a cancelled step, over a failed one without `continue-on-error`, or over one that has not
+/// ended is not believed.
 #[test]
 fn a_success_against_its_own_steps_is_not_believed() {
     let failed = [(Some(Outcome::Success), 3, 1), (Some(Outcome::Failure), 4, 1), (Some(Outcome::Success), 5, 1)];
     let cancelled = [(Some(Outcome::Success), 3, 1), (Some(Outcome::Success), 4, 1), (Some(Outcome::Cancelled), 0, 0)];
-    for seen in [failed, cancelled] {
-        Walk::running().state(Outcome::Success, &seen).ends_as(Reason::Interrupted);
+    let open = [(Some(Outcome::Success), 3, 1), (None, 4, 1), (None, 0, 0)];
+    for seen in [&failed[..], &cancelled, &open, &[], &ALL_GOOD[..2]] {
+        let walk = Walk::running().state(Outcome::Success, seen);
+        assert_eq!(walk.last[0], Action::AnswerResult(Outcome::Cancelled));
+        walk.ends_as(Reason::Interrupted);
     }
     for tolerant in [ContinueOnError::Yes, ContinueOnError::Undecided] {
         let mut walk = Walk::running();

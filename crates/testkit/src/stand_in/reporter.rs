@@ -115,6 +115,16 @@ impl<'a> Reporter<'a> {
         }
     }
 
+    /// All steps as if they had succeeded.
+    pub(super) fn all_succeeded(&self) -> Vec<StepState> {
+        let mut steps = self.report().steps.clone();
+        for step in &mut steps {
+            step.result = TaskResult::Success.into();
+            (step.started_at, step.stopped_at) = (Some(now()).into(), Some(now()).into());
+        }
+        steps
+    }
+
     /// Reports until the job is done or cancelled.
     pub(super) async fn keep_reporting(&self, done: &CancellationToken) {
         let mut ticks = tokio::time::interval(INTERVAL);
