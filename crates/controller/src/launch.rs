@@ -122,7 +122,7 @@ impl Launch {
             if self.is_older_life(row.id, &row.digest) {
                 // The queue has the newest of each number; the executor that was found is an older life's (NEW-3).
                 if let Some((assignment, _task)) = self.open(row.id, &row.body) {
-                    let life = self.waiting_life(&assignment, row.attempts);
+                    let life = self.waiting_life(&assignment, row.attempts, row.last_error);
                     self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), life);
                 }
             } else {
@@ -140,24 +140,27 @@ impl Launch {
         }
         for row in waiting.into_values() {
             if let Some((assignment, _task)) = self.open(row.id, &row.body) {
-                self.make_known(&assignment, row.attempts);
+                self.make_known(&assignment, row.attempts, row.last_error);
             }
         }
         Ok(())
     }
 
     /// A message in the queue is held, whoever put it there: by a former process, or by the fetch room a moment ago.
-    fn make_known(&self, assignment: &Assignment, attempts: u32) {
-        let life = self.waiting_life(assignment, attempts);
+    fn make_known(&self, assignment: &Assignment, attempts: u32, last_error: Option<String>) {
+        let life = self.waiting_life(assignment, attempts, last_error);
         let lane = Lane::new(Arc::clone(&self.gitea), assignment.id.task());
         if !self.board.insert(assignment.id, Some(Card::of_assignment(assignment)), lane, life) {
             self.board.apply(assignment.id, Event::Persisted);
         }
     }
 
-    fn waiting_life(&self, assignment: &Assignment, attempts: u32) -> Life {
-        Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone())
-            .found_waiting(self.board.now(), attempts)
+    fn waiting_life(&self, assignment: &Assignment, attempts: u32, last_error: Option<String>) -> Life {
+        Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone()).found_waiting(
+            self.board.now(),
+            attempts,
+            last_error,
+        )
     }
 
     /// The board holds another life of this number than the one with this payload.
@@ -229,7 +232,7 @@ impl Launch {
             return Ok(false);
         }
         self.say(AssignmentEvent::Received, delivery.id);
-        self.make_known(&assignment, delivery.attempts);
+        self.make_known(&assignment, delivery.attempts, None);
         let Some(view) = self.board.view(delivery.id).filter(|view| view.wants.launch) else { return Ok(false) };
         let epoch = view.life.next_epoch();
         self.say(AssignmentEvent::CapacityAcquired, delivery.id);
@@ -266,7 +269,7 @@ impl Launch {
             // Another life of this number is in the way; `reap` removes it, and the next epoch has another name.
             Err(error @ BackendError::Conflict { .. }) => failed(None, error.to_string(), String::new(), pause),
             Err(BackendError::Transient { cause, retry_after }) => {
-                let pause = retry_after.unwrap_or(pause);
+                let pause = retry_after.map_or(pause, |least| least.max(pause));
                 assignment_transition(AssignmentEvent::BackendRetry, &self.subject(id), Detail::retry(pause, &cause));
                 failed(None, cause, String::new(), pause);
             }

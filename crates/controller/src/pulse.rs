@@ -27,6 +27,8 @@ pub struct Pulse {
     pub board: Arc<Board>,
     /// Liveness.
     pub ops: Ops,
+    /// Slots there are.
+    pub capacity: usize,
     /// Heartbeats under way.
     pub tracker: TaskTracker,
 }
@@ -43,6 +45,7 @@ impl Pulse {
                 () = stop.cancelled() => return,
             }
             turn.turned();
+            self.tell_places();
             for view in self.board.views() {
                 let actions = self.board.apply(view.id, Event::Tick).unwrap_or_default();
                 if actions.iter().any(|action| matches!(action, Action::Heartbeat | Action::Tell(_))) {
@@ -50,6 +53,18 @@ impl Pulse {
                     self.tracker.spawn(async move { this.speak(view, actions).await });
                 }
             }
+        }
+    }
+
+    /// Who waits behind full slots hears its place in line (NEW-28).
+    fn tell_places(&self) {
+        if self.board.occupancy().executors < self.capacity {
+            return;
+        }
+        let mut line: Vec<_> = self.board.views().into_iter().filter(|view| view.wants.launch).collect();
+        line.sort_by_key(|view| (view.life.fetched_at(), view.id));
+        for (at, view) in line.into_iter().enumerate() {
+            self.board.apply(view.id, Event::InLine { place: at + 1, slots: self.capacity });
         }
     }
 

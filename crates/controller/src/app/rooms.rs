@@ -27,7 +27,12 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
         tracker: parts.tracker.clone(),
         under_way: Default::default(),
     });
-    let pulse = Pulse { board: Arc::clone(&parts.board), ops: parts.ops.clone(), tracker: parts.tracker.clone() };
+    let pulse = Pulse {
+        board: Arc::clone(&parts.board),
+        ops: parts.ops.clone(),
+        capacity: capacity(&parts),
+        tracker: parts.tracker.clone(),
+    };
     let traffic = upstream.traffic();
     let facade = Arc::new(facade(&parts, upstream, capabilities));
     let Parts { identity, facade_listener, ops_listener, ops, board, config, .. } = parts;

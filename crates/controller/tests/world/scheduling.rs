@@ -195,3 +195,18 @@ async fn self_hosted_is_left_to_others() {
     assert_eq!(world.gitea.state(jobs[0]).status, Status::Waiting);
     world.finish().await;
 }
+
+/// NEW-28, F33: a job that waits behind a full pool says so in its log, with its place in line.
+#[tokio::test]
+async fn the_place_in_line() {
+    let world = planned(Plan::capacity(1).set("LOOK_AHEAD", "2")).await;
+    let jobs = world.push([job("runs", &["gate here"]), job("waits", &["say here"]), job("too", &["say here"])]);
+    world.desk.arrived("here", 1, SOON).await;
+    for (job, place) in [(jobs[1], 1), (jobs[2], 2)] {
+        let row = format!("Waiting for a free slot, at place {place} in line (1 of 1 taken)");
+        world.gitea_shows("the row of the wait", |gitea| gitea.state(job).rows().contains(&row.as_str())).await;
+    }
+    world.desk.open_gate("here");
+    world.all_succeed(&jobs, SOON).await;
+    world.finish().await;
+}

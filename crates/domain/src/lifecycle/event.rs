@@ -149,6 +149,13 @@ pub enum Event {
     MessageMissing,
     /// The message left the queue, or was given back.
     Settled,
+    /// All slots are taken, and so many tasks with this one wait for one (NEW-28).
+    InLine {
+        /// From 1 on.
+        place: usize,
+        /// How many slots there are.
+        slots: usize,
+    },
     /// The process ends in order: what is nowhere durable is ended with a reason (NEW-16).
     Stopping,
     /// Time passed.

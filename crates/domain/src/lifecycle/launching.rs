@@ -27,10 +27,11 @@ impl Life {
         if self.phase == Phase::Waiting {
             self.epoch = epoch;
             self.launched = true;
+            self.attempts += 1;
             self.executor = Executor::Present;
             self.leased = true;
             (self.said_hello, self.said_goodbye, self.discard) = (false, false, false);
-            (self.interrupted, self.recovered) = (None, false);
+            (self.interrupted, self.found) = (None, None);
             self.last_call = now;
             self.enter(Phase::Creating, now);
         }
@@ -44,6 +45,7 @@ impl Life {
         remedy: String,
         retry_at: Timestamp,
         now: Timestamp,
+        limits: &Limits,
     ) -> Vec<Action> {
         if !matches!(self.phase, Phase::Creating | Phase::Bound) {
             return vec![Action::Wake];
@@ -53,6 +55,11 @@ impl Life {
         if let Some(reason) = permanent {
             return self.end(Ending { remedy, ..Ending::new(reason, cause) }, now);
         }
+        if self.attempts >= limits.launches {
+            let cause = format!("{} attempts to make an executor failed, the last one with: {cause}", self.attempts);
+            return self.end(Ending::new(Reason::BackendUnavailable, cause), now);
+        }
+        self.last_error = Some(cause.clone());
         self.waits_for(cause);
         self.not_before = retry_at;
         self.enter(Phase::Waiting, now);
@@ -70,6 +77,15 @@ impl Life {
     pub(super) fn waits_for(&mut self, cause: String) -> Vec<Action> {
         self.news = Some(format!("Waiting for {cause}"));
         self.waiting_for = cause;
+        vec![]
+    }
+
+    /// Said again and again; only a change is news. A pause after a failure is no wait for a slot.
+    pub(super) fn on_in_line(&mut self, place: usize, slots: usize, now: Timestamp) -> Vec<Action> {
+        let cause = format!("a free slot, at place {place} in line ({slots} of {slots} taken)");
+        if self.phase == Phase::Waiting && now >= self.not_before && cause != self.waiting_for {
+            self.waits_for(cause);
+        }
         vec![]
     }
 
@@ -98,6 +114,7 @@ impl Life {
             return self.end(Ending::new(reason, cause), now);
         }
         self.waits_for(format!("a new executor: {how}"));
+        self.last_error = Some(how);
         self.not_before = now.saturating_add(Limits::relaunch_pause(self.deaths)).unwrap_or(now);
         self.enter(Phase::Waiting, now);
         vec![Action::Wake]
@@ -110,11 +127,15 @@ impl Life {
             return vec![];
         }
         let reason = if self.phase == Phase::Fetched { Reason::QueueUnavailable } else { Reason::QueueTimeout };
+        let tried = self.last_error.as_ref().map(|error| {
+            format!("; {} attempts to make an executor failed, the last one with: {error}", self.attempts)
+        });
         let cause = format!(
-            "waited {} s for {}; {} s were left until its deadline",
+            "waited {} s for {}; {} s were left until its deadline{}",
             waited.as_secs(),
             self.waiting_for,
-            left.as_secs()
+            left.as_secs(),
+            tried.unwrap_or_default()
         );
         self.end(Ending::new(reason, cause), now)
     }

@@ -21,6 +21,10 @@ pub struct Life {
     pub(crate) epoch: Epoch,
     pub(crate) launched: bool,
     pub(crate) executor: Executor,
+    /// How many launches were begun, those of former processes included.
+    pub(crate) attempts: u32,
+    /// What the last of them failed with.
+    pub(crate) last_error: Option<String>,
     /// How many executors died before they claimed.
     pub(crate) deaths: u32,
     /// Earliest moment of the next launch.
@@ -45,8 +49,8 @@ pub struct Life {
     pub(crate) marked: bool,
     /// The object of the current epoch must go before anything new is launched.
     pub(crate) discard: bool,
-    /// This state was rebuilt from the executor's object by a new process.
-    pub(crate) recovered: bool,
+    /// When a new process rebuilt this state from the queue or the executor's object.
+    pub(crate) found: Option<Timestamp>,
     pub(crate) asked_for_log: bool,
     /// Last call of the executor, its keep-alive included.
     pub(crate) last_call: Timestamp,
@@ -71,6 +75,8 @@ impl Life {
             epoch: Epoch::FIRST,
             launched: false,
             executor: Executor::Absent,
+            attempts: 0,
+            last_error: None,
             deaths: 0,
             not_before: fetched_at,
             waiting_for: "a slot".to_owned(),
@@ -85,7 +91,7 @@ impl Life {
             leased: false,
             marked: false,
             discard: false,
-            recovered: false,
+            found: None,
             asked_for_log: false,
             last_call: fetched_at,
             last_sign: fetched_at,
@@ -109,11 +115,13 @@ impl Life {
 
     /// A task found in the queue by a new process; `attempts` launches failed so far.
     #[must_use]
-    pub fn found_waiting(mut self, now: Timestamp, attempts: u32) -> Self {
+    pub fn found_waiting(mut self, now: Timestamp, attempts: u32, last_error: Option<String>) -> Self {
+        self.last_error = last_error;
         self.phase = Phase::Waiting;
         self.since = now;
         self.epoch = (0..attempts).fold(Epoch::FIRST, |epoch, _| epoch.next());
-        self.recovered = true;
+        self.found = Some(now);
+        self.attempts = attempts;
         // The count of dead executors is not stored: leave room for at least one more launch.
         self.deaths = attempts.min(2);
         (self.last_sign, self.last_beat) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
@@ -138,7 +146,7 @@ impl Life {
         life.epoch = record.epoch;
         life.launched = true;
         life.executor = Executor::Present;
-        life.recovered = true;
+        life.found = Some(now);
         life.last_call = now;
         (life.last_sign, life.last_beat) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
         life.interrupted = record.interrupted_at;

@@ -33,6 +33,10 @@ pub struct Limits {
     pub quiet_start: SignedDuration,
     /// The least time between two rows about a wait.
     pub quiet: SignedDuration,
+    /// After a start of the controller nobody's silence is judged (NEW-62).
+    pub start_grace: SignedDuration,
+    /// Launches that may fail before the task is given up (NEW-46).
+    pub launches: u32,
     /// Executors that may die before the claim and are replaced.
     pub relaunches: u32,
 }
@@ -55,6 +59,8 @@ impl Default for Limits {
             heartbeat_silent: secs(30),
             quiet_start: secs(5),
             quiet: secs(30),
+            start_grace: secs(2 * 60),
+            launches: 30,
             relaunches: 3,
         }
     }

@@ -138,7 +138,7 @@ impl Life {
 
     /// The end of a job is not recorded: Gitea keeps it, and until it does only its executor repeats it.
     fn judge(&mut self, outcome: Outcome, steps: StepRecords, now: Timestamp) -> Vec<Action> {
-        if self.recovered && !self.log.runner_is_done() && !self.log.is_closed() && !self.asked_for_log {
+        if self.found.is_some() && !self.log.runner_is_done() && !self.log.is_closed() && !self.asked_for_log {
             // The row that was kept back went down with the former process; the executor still has it.
             self.asked_for_log = true;
             return vec![Action::AskAgain];

@@ -33,7 +33,7 @@ impl Life {
                 vec![]
             }
             Event::LaunchFailed { permanent, cause, remedy, retry_at, .. } => {
-                self.on_launch_failed(permanent, cause, remedy, retry_at, now)
+                self.on_launch_failed(permanent, cause, remedy, retry_at, now, limits)
             }
             Event::ExecutorPending { .. } => self.on_object(Phase::Bound, now),
             Event::ExecutorReady { .. } => self.on_object(Phase::Offered, now),
@@ -79,6 +79,7 @@ impl Life {
                 (self.settled, self.leased) = (self.confirmed || !self.leased, false);
                 vec![]
             }
+            Event::InLine { place, slots } => self.on_in_line(place, slots, now),
             Event::Stopping => self.on_stopping(now),
             Event::Tick => self.on_tick(now, limits),
         }

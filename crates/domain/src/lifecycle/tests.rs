@@ -123,6 +123,14 @@ impl Walk {
     }
 }
 
+impl Walk {
+    #[track_caller]
+    fn assert_cause(&self, text: &str) {
+        let Phase::Ending(ending) = self.life.phase() else { panic!("{:?}", self.life.phase()) };
+        assert!(ending.cause.contains(text), "{}", ending.cause);
+    }
+}
+
 const ALL_GOOD: [(Option<Outcome>, u64, u64); STEPS] =
     [(Some(Outcome::Success), 3, 1), (Some(Outcome::Success), 4, 1), (Some(Outcome::Success), 5, 1)];
 
@@ -321,8 +329,59 @@ fn a_life_in_place_of_an_older_one() {
     let walk = walk.on(Event::ExecutorPending { epoch: old }).on(Event::ExecutorReady { epoch: old }).on(failed);
     assert_eq!(*walk.life.phase(), Phase::Creating);
     assert_eq!(walk.on(Event::TaskAsked { epoch: old }).last, [Action::SendHome]);
-    let found = Walk::fetched().life.found_waiting(at(0), 2);
+    let found = Walk::fetched().life.found_waiting(at(0), 2, None);
     assert_eq!(found.next_epoch(), old.next().next(), "two launches before this process");
+}
+
+/// NEW-46: a backend that refuses for ever: after 30 attempts the job fails with its words, also when a restart lies
+/// between; one that waits too long after failures names them as well.
+#[test]
+fn attempts_are_limited() {
+    let mut walk = Walk::fetched().on(Event::Persisted);
+    let failed = |epoch, now| Event::LaunchFailed {
+        epoch,
+        permanent: None,
+        cause: "no room on the disk".to_owned(),
+        remedy: String::new(),
+        retry_at: at(now),
+    };
+    for attempt in 1..30 {
+        let epoch = walk.life.next_epoch();
+        walk = walk.on(Event::LaunchBegun { epoch });
+        let now = walk.now;
+        walk = walk.on(failed(epoch, now)).on(Event::Settled).on(Event::ExecutorAbsent);
+        assert!(walk.wants().launch, "attempt {attempt}");
+        if attempt == 15 {
+            let found = Walk::fetched().life.found_waiting(at(0), attempt, Some("no room on the disk".to_owned()));
+            walk = Walk { life: found, now: 0, last: vec![] };
+        }
+    }
+    let given_up = Walk { life: walk.life.clone(), now: 0, last: vec![] }.later(3600);
+    given_up.ends_as(Reason::QueueTimeout);
+    given_up.assert_cause("29 attempts to make an executor failed, the last one with: no room on the disk");
+    let epoch = walk.life.next_epoch();
+    let walk = walk.on(Event::LaunchBegun { epoch }).on(failed(epoch, 0));
+    walk.ends_as(Reason::BackendUnavailable);
+    walk.assert_cause("30 attempts to make an executor failed, the last one with: no room on the disk");
+}
+
+/// NEW-62: in the first 2 min of a process nobody is judged by its silence, however short the limits are.
+#[test]
+fn nobody_is_judged_right_after_a_start() {
+    let limits = Limits {
+        identity: SignedDuration::from_secs(5),
+        first_update: SignedDuration::from_secs(5),
+        silence: SignedDuration::from_secs(5),
+        ..Limits::default()
+    };
+    for claim in [None, Some(Claim { at: at(0), log_shift: 2 })] {
+        let found = Life::found_executor(&found_record(claim), at(0));
+        let phase = found.phase().clone();
+        let (life, _) = found.step(Event::Tick, at(119), &limits);
+        assert_eq!(*life.phase(), phase);
+        let (life, _) = life.step(Event::Tick, at(120), &limits);
+        assert_ne!(*life.phase(), phase);
+    }
 }
 
 /// NEW-30, §7.1: no state waits for ever. Each row: the state, how long it may last, what it ends with.
@@ -366,7 +425,7 @@ fn the_pulse() {
 #[test]
 fn a_found_executor_goes_on() {
     let mut walk = Walk::running();
-    walk.life.recovered = true;
+    walk.life.found = Some(at(0));
     let walk = walk.state(Outcome::Success, &ALL_GOOD);
     assert_eq!(walk.last, [Action::AskAgain], "the row kept back went down with the former process");
     assert!(matches!(walk.state(Outcome::Success, &ALL_GOOD).last[..], [Action::ForwardState { seal: Some(_) }]));
@@ -399,6 +458,18 @@ fn the_waiting_room_speaks() {
     assert!(told(&walk.later(1)));
 }
 
+/// NEW-28: who waits for a slot is told the place in line and how many slots there are, and hears of a change only.
+#[test]
+fn the_place_in_line() {
+    let walk = Walk::fetched().on(Event::Persisted).on(Event::InLine { place: 2, slots: 4 }).later(5);
+    let Some(Action::Tell(row)) = walk.last.first() else { panic!("{:?}", walk.last) };
+    assert_eq!(row.content, "Waiting for a free slot, at place 2 in line (4 of 4 taken)");
+    let walk = walk.on(Event::InLine { place: 2, slots: 4 }).later(60);
+    assert!(!matches!(walk.last.first(), Some(Action::Tell(_))), "{:?}", walk.last);
+    let walk = walk.on(Event::InLine { place: 1, slots: 4 }).later(1);
+    assert!(matches!(walk.last.first(), Some(Action::Tell(_))), "{:?}", walk.last);
+}
+
 /// REG-4: a process that just started knows nothing of the rows Gitea holds; an ack below what the runner was told before
 /// would end its job ("submitted logs are lost"), also where nothing is forwarded that could bring Gitea's own count.
 #[test]
@@ -406,7 +477,7 @@ fn no_ack_falls_after_a_restart() {
     let epoch = Epoch::FIRST;
     for (count, no_more, ack) in [(1, true, 18), (0, false, 17), (0, true, 17)] {
         let mut walk = Walk::claimed();
-        walk.life.recovered = true;
+        walk.life.found = Some(at(0));
         let last = (count > 0).then(|| row("last"));
         let mut walk = walk.on(Event::RunnerLog { epoch, index: 17, count, last, no_more });
         match walk.last[0] {
@@ -464,6 +535,7 @@ fn every_event() -> Vec<Event> {
         Event::Marked,
         Event::Settled,
         Event::Stopping,
+        Event::InLine { place: 2, slots: 4 },
         Event::Tick,
     ];
     for permanent in [None, Some(Reason::ConfigError)] {
@@ -566,6 +638,8 @@ fn every_state_and_every_event() {
             key.last_beat = at(0);
             key.interrupted = key.interrupted.map(|_| at(0));
             key.waiting_for.clear();
+            (key.last_error, key.found) = (None, key.found.map(|_| at(0)));
+            key.attempts = key.attempts.min(1);
             (key.news, key.told) = (None, None);
             key.deaths = key.deaths.min(4);
             if let Phase::Ending(ending) = &mut key.phase {

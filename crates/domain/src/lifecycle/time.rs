@@ -36,17 +36,18 @@ impl Life {
         let here = now.duration_since(self.since);
         let silent = now.duration_since(self.last_call);
         let seconds = |d: SignedDuration| d.as_secs();
+        let judged = !self.found.is_some_and(|at| now.duration_since(at) < limits.start_grace);
         match self.phase {
             Phase::Fetched | Phase::Waiting => self.waited_too_long(now, limits),
             Phase::Creating | Phase::Bound if here >= limits.pending => {
                 let how = format!("no executor ran within {} s", seconds(limits.pending));
                 self.died(Reason::BackendUnavailable, how, now, limits)
             }
-            Phase::Offered if !self.said_hello && here >= limits.identity => {
+            Phase::Offered if judged && !self.said_hello && here >= limits.identity => {
                 let how = format!("its executor had no identity within {} s", seconds(limits.identity));
                 self.died(Reason::IdentityTimeout, how, now, limits)
             }
-            Phase::Offered if self.said_hello && here >= limits.claim => {
+            Phase::Offered if judged && self.said_hello && here >= limits.claim => {
                 let how = format!("its executor did not ask for the task within {} s", seconds(limits.claim));
                 self.died(Reason::ClaimTimeout, how, now, limits)
             }
@@ -62,11 +63,11 @@ impl Life {
             {
                 self.end(Ending::interrupted("a signal cut the job off and its runner did not end"), now)
             }
-            Phase::Claimed if silent >= limits.first_update => self.end(
+            Phase::Claimed if judged && silent >= limits.first_update => self.end(
                 Ending::new(Reason::ExecutorLost, format!("silent for {} s after it took the task", seconds(silent))),
                 now,
             ),
-            Phase::Running if silent >= limits.silence => self.end(
+            Phase::Running if judged && silent >= limits.silence => self.end(
                 Ending::new(Reason::ExecutorLost, format!("its executor was silent for {} s", seconds(silent))),
                 now,
             ),
@@ -79,7 +80,7 @@ impl Life {
             return false;
         }
         // What a former process saw of the steps may be old: the runner speaks first.
-        let careful = self.reporting || (self.recovered && self.phase == Phase::Claimed);
+        let careful = self.reporting || (self.found.is_some() && self.phase == Phase::Claimed);
         let pause = if careful { limits.heartbeat_silent } else { limits.heartbeat };
         now.duration_since(self.last_sign.max(self.last_beat)) >= pause
     }
