@@ -10,14 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use domain::assignment::Assignment;
 use domain::id::{AssignmentId, Backend, Epoch, PayloadDigest};
 use domain::identity::{JobKey, Repository, SpiffeId};
-use domain::lifecycle::{Action, Event, Life, Limits, Phase, Wants};
+use domain::lifecycle::{Action, Event, Life, Limits, Phase, Wants, happenings};
 use domain::metadata::ExecutorRecord;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::gitea::Lane;
+use crate::telemetry::events::Subject;
 
 /// What never changes about an assignment.
 #[derive(Clone)]
@@ -146,6 +148,7 @@ pub struct Board {
     strays: Mutex<Strays>,
     limits: Limits,
     clock: Clock,
+    chronicle: Chronicle,
     changed: watch::Sender<()>,
     recovery: Mutex<Recovery>,
 }
@@ -153,9 +156,17 @@ pub struct Board {
 impl Board {
     /// An empty board.
     #[must_use]
-    pub fn new(limits: Limits, clock: Clock) -> Self {
+    pub fn new(limits: Limits, clock: Clock, chronicle: Chronicle) -> Self {
         let (entries, strays) = (Mutex::default(), Mutex::default());
-        Self { entries, strays, limits, clock, changed: watch::Sender::new(()), recovery: Mutex::new(Recovery::Begun) }
+        Self {
+            entries,
+            strays,
+            limits,
+            clock,
+            chronicle,
+            changed: watch::Sender::new(()),
+            recovery: Mutex::new(Recovery::Begun),
+        }
     }
 
     /// The time by which its lives live.
@@ -214,7 +225,13 @@ impl Board {
         let now = self.now();
         let mut entries = self.lock();
         let entry = entries.get_mut(&id)?;
-        let mut actions = entry.life.apply(event, now, &self.limits);
+        let before = entry.life.clone();
+        let mut actions = entry.life.apply(event.clone(), now, &self.limits);
+        // Under the lock: what happens to a life is told in the order in which it happens.
+        let subject = entry.subject(id);
+        for happening in happenings(&before, &event, &entry.life, now) {
+            self.chronicle.tell(&subject, &entry.life, &happening);
+        }
         if !entry.life.payload_needed() {
             entry.payload = None;
         }
@@ -331,6 +348,12 @@ impl Board {
 }
 
 impl Entry {
+    /// Whose events these are; an epoch counts from its launch on.
+    fn subject(&self, id: AssignmentId) -> Subject {
+        let backend = self.card.as_ref().map(|card| card.backend);
+        Subject { backend, assignment: id, epoch: self.life.was_launched().then(|| self.life.epoch()) }
+    }
+
     fn view(&self, id: AssignmentId, now: Timestamp, limits: &Limits) -> View {
         View {
             id,

@@ -210,13 +210,9 @@ impl Fetch {
     }
 
     async fn publish(&self, message: &Message) -> bool {
-        let started = Instant::now();
         match self.queue.publish(message.clone()).await {
             Ok(_new_or_the_same) => {
-                self.ops.metrics.start_phase("publish", started.elapsed());
                 self.ops.readiness.set(|conditions| conditions.queue_trouble = None);
-                let subject = Subject::waiting(Some(message.backend), message.id);
-                assignment_transition(AssignmentEvent::Dispatched, &subject, Detail::default());
                 self.board.apply(message.id, Event::Persisted);
                 true
             }

@@ -27,9 +27,7 @@ use crate::gitea::{Gitea, GiteaError, Lane};
 use crate::ops::Ops;
 use crate::queue::{Delivery, Disposition, Queue, QueueError};
 use crate::sealing::Sealing;
-use crate::telemetry::events::{
-    AssignmentEvent, Detail, Subject, assignment_processing_error, assignment_transition, backend_lifecycle_error,
-};
+use crate::telemetry::events::{Subject, assignment_processing_error, backend_lifecycle_error};
 use crate::wire::outcome_of;
 
 /// A create that takes longer counts as failed with unknown outcome.
@@ -99,6 +97,9 @@ impl Launch {
             if let Some(want) = view.wants.message {
                 self.settle(view.id, want).await?;
             }
+        }
+        if self.free_slots() == 0 && self.board.views().iter().any(|view| view.wants.launch) {
+            self.ops.metrics.admission_blocked("no_slot");
         }
         let mut unwanted = Vec::new();
         while self.free_slots() > 0 && self.board.views().iter().any(|view| view.wants.launch) {
@@ -198,10 +199,6 @@ impl Launch {
         Subject { backend: Some(self.kind), assignment: id, epoch: self.board.epoch(id) }
     }
 
-    fn say(&self, event: AssignmentEvent, id: AssignmentId) {
-        assignment_transition(event, &self.subject(id), Detail::default());
-    }
-
     fn free_slots(&self) -> usize {
         self.capacity.saturating_sub(self.board.occupancy().executors)
     }
@@ -211,12 +208,8 @@ impl Launch {
             MessageWant::Remove => Disposition::Ack,
             MessageWant::GiveBack { at, error } => Disposition::Retry { at, error },
         };
-        let removed = matches!(disposition, Disposition::Ack);
         self.queue.settle(id, disposition).await?;
         self.board.apply(id, Event::Settled);
-        if removed {
-            self.say(AssignmentEvent::Acked, id);
-        }
         Ok(())
     }
 
@@ -231,11 +224,9 @@ impl Launch {
         if self.is_older_life(delivery.id, &delivery.digest) {
             return Ok(false);
         }
-        self.say(AssignmentEvent::Received, delivery.id);
         self.make_known(&assignment, delivery.attempts, None);
         let Some(view) = self.board.view(delivery.id).filter(|view| view.wants.launch) else { return Ok(false) };
         let epoch = view.life.next_epoch();
-        self.say(AssignmentEvent::CapacityAcquired, delivery.id);
         self.board.apply(delivery.id, Event::LaunchBegun { epoch });
         let this = Arc::clone(self);
         self.tracker.spawn(async move { this.launch(assignment, task, epoch, delivery.attempts).await });
@@ -260,17 +251,12 @@ impl Launch {
         }
         drop(task);
         match self.create(&assignment, epoch).await {
-            Ok(()) => {
-                self.say(AssignmentEvent::BackendReady, id);
-                let waited = self.board.now().duration_since(assignment.fetched_at);
-                self.ops.metrics.waited(waited.try_into().unwrap_or_default());
-            }
+            Ok(()) => {}
             Err(BackendError::Permanent { reason, cause, remedy }) => failed(Some(reason), cause, remedy, pause),
             // Another life of this number is in the way; `reap` removes it, and the next epoch has another name.
             Err(error @ BackendError::Conflict { .. }) => failed(None, error.to_string(), String::new(), pause),
             Err(BackendError::Transient { cause, retry_after }) => {
                 let pause = retry_after.map_or(pause, |least| least.max(pause));
-                assignment_transition(AssignmentEvent::BackendRetry, &self.subject(id), Detail::retry(pause, &cause));
                 failed(None, cause, String::new(), pause);
             }
         }

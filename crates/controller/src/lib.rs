@@ -4,6 +4,7 @@ pub mod app;
 pub mod args;
 pub mod backend;
 pub mod board;
+pub mod chronicle;
 pub mod clock;
 pub mod command;
 pub mod config;

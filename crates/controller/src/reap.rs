@@ -48,6 +48,15 @@ pub struct Reap {
     pub busy: Mutex<BTreeSet<String>>,
 }
 
+/// Which executor is removed.
+#[derive(Clone, Copy)]
+enum Removed {
+    /// Its life tells of it.
+    Current,
+    /// It belongs to no life any more.
+    Fenced(Epoch),
+}
+
 impl Reap {
     /// Runs until `stop`. Executors are left alone then.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
@@ -125,7 +134,7 @@ impl Reap {
         if older_life || record.epoch != view.life.epoch() {
             // A fenced incarnation, or an older life of this number: nothing of it is forwarded any more.
             if view.life.epoch() > record.epoch || older_life {
-                self.remove(id, name.to_owned());
+                self.remove(id, name.to_owned(), Removed::Fenced(record.epoch));
             }
             return 1;
         }
@@ -160,6 +169,11 @@ impl Reap {
         self.ops.metrics.quarantined([("executor", count(strays.unreadable.len()))]);
         let known = self.board.set_strays(strays.clone());
         for (name, problem) in strays.unreadable.iter().filter(|(name, _)| !known.unreadable.contains_key(*name)) {
+            if let Some(id) = assignment_of(name) {
+                let detail = Detail { cause: Some(problem), ..Detail::default() };
+                let subject = Subject::waiting(Some(self.kind), id);
+                executor_transition(ExecutorEvent::Quarantined, &subject, name, None, detail);
+            }
             backend_lifecycle_error(
                 self.kind,
                 &format!("{name} is set apart and holds a slot: {problem}; when its job is over, delete its folder"),
@@ -174,7 +188,7 @@ impl Reap {
                 self.mark(view.id, name.clone());
             }
             if view.wants.removal {
-                self.remove(view.id, name);
+                self.remove(view.id, name, Removed::Current);
             }
         }
     }
@@ -189,14 +203,16 @@ impl Reap {
         });
     }
 
-    fn remove(self: &Arc<Self>, id: AssignmentId, name: String) {
-        self.work_on(name, |this, name| async move {
-            executor_transition(ExecutorEvent::Finished, &this.subject(id), &name, None, Detail::default());
+    fn remove(self: &Arc<Self>, id: AssignmentId, name: String, whose: Removed) {
+        self.work_on(name, move |this, name| async move {
             match this.backend.delete(&name).await {
                 // Whether it is gone is for the next list to say.
                 Ok(()) => {
-                    this.ops.metrics.reaped("ended");
-                    executor_transition(ExecutorEvent::Deleted, &this.subject(id), &name, None, Detail::default());
+                    if let Removed::Fenced(epoch) = whose {
+                        this.ops.metrics.reaped("fenced");
+                        let subject = Subject { epoch: Some(epoch), ..this.subject(id) };
+                        executor_transition(ExecutorEvent::Deleted, &subject, &name, None, Detail::default());
+                    }
                     this.board.wake();
                 }
                 Err(error) => assignment_processing_error(&this.subject(id), &format!("removal: {error}")),
@@ -219,6 +235,12 @@ impl Reap {
             this.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
         });
     }
+}
+
+/// The assignment that a name begins with, whatever its folder says.
+fn assignment_of(name: &str) -> Option<AssignmentId> {
+    let task = name.strip_prefix("gitea-task-")?.split('-').next()?;
+    format!("gitea-task-{task}").parse().ok()
 }
 
 fn reason_of(exit: &Exit) -> Reason {

@@ -15,9 +15,8 @@ use crate::board::{Board, View};
 use crate::correspondence::Correspondence;
 use crate::gitea::{GiteaError, Trouble};
 use crate::ops::Ops;
-use crate::ops::metrics::Cause;
-use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_processing_error, assignment_transition};
-use crate::wire::{outcome_of, proto_steps, proto_time, result_of, word};
+use crate::telemetry::events::{Subject, assignment_processing_error};
+use crate::wire::{outcome_of, proto_steps, proto_time, result_of};
 
 /// A pass that takes longer than this is stuck (NEW-131).
 const STUCK: Duration = Duration::from_secs(60);
@@ -28,7 +27,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 pub struct Report {
     /// Lives.
     pub board: Arc<Board>,
-    /// Metrics.
+    /// Liveness.
     pub ops: Ops,
     /// Reports under way.
     pub tracker: TaskTracker,
@@ -128,10 +127,6 @@ impl Report {
         if outcome_of(&answer.state).is_none() {
             return Err(GiteaError::malformed("UpdateTask", "the task goes on after its end was sent"));
         }
-        let subject =
-            Subject { backend: view.card.map(|card| card.backend), assignment: id, epoch: Some(view.life.epoch()) };
-        assignment_transition(AssignmentEvent::Reported, &subject, Detail::because(ending.reason, &ending.cause));
-        self.ops.metrics.task_ended(word(certificate.outcome), Cause::Ours(ending.reason));
         Ok(())
     }
 }

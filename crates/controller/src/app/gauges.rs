@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::id::Backend;
-use domain::lifecycle::{Executor, Phase};
+use domain::lifecycle::{Executor, Life, Phase};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,7 @@ pub(super) async fn run(gauges: Gauges, stop: CancellationToken) {
         let oldest = views.iter().filter(|view| view.life.is_held()).map(|view| view.life.fetched_at()).min();
         let age = oldest.and_then(|at| board.now().duration_since(at).try_into().ok()).unwrap_or_default();
         ops.metrics.held(held.into_iter().map(|(state, n)| (kind, state, n)), age);
-        let executors = count(&views, |view| executor_word(view.life.executor()));
+        let executors = count(&views, |view| executor_word(&view.life));
         ops.metrics.executors(executors.into_iter().map(|(phase, n)| (kind, phase, n)));
         let used = u32::try_from(board.occupancy().executors).unwrap_or(u32::MAX);
         ops.metrics.slots([(kind, capacity, used)]);
@@ -78,9 +78,10 @@ fn count(views: &[View], word: impl Fn(&View) -> Option<&'static str>) -> BTreeM
     counts
 }
 
-fn executor_word(executor: Executor) -> Option<&'static str> {
-    match executor {
+fn executor_word(life: &Life) -> Option<&'static str> {
+    match life.executor() {
         Executor::Absent => None,
+        Executor::Present if matches!(life.phase(), Phase::Creating | Phase::Bound) => Some("pending"),
         Executor::Present => Some("running"),
         Executor::Ended => Some("ended"),
     }

@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 use super::snapshot::snapshot;
 use crate::backend::local::{Bind, LocalBackend, LocalConfig};
 use crate::board::Board;
+use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::config::{Config, IdentitySource, Keys};
 use crate::gitea::{Credential, Gitea};
@@ -85,11 +86,13 @@ impl Parts {
             token: Zeroizing::new(config.gitea.token.expose().to_owned()),
         };
         let gitea = Arc::new(Gitea::new(config.gitea.url.as_str(), credential).context("GITEA_INSTANCE_URL")?);
-        let board = Arc::new(Board::new(limits(&config), Clock::start()));
+        let metrics = Metrics::new(&config.instance);
+        let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
+        let board = Arc::new(Board::new(limits(&config), Clock::start(), chronicle));
         let backend = Arc::new(LocalBackend::new(local(&config), bind_identity)?);
         let ring = Arc::new(key_ring(&config.facade.capability)?);
         let sealing = Arc::new(Sealing::new(key_ring(&config.envelope)?, SUBJECT_BASE, config.instance.clone()));
-        let ops = ops(&config, &board);
+        let ops = ops(&config, &board, metrics);
         let tracker = TaskTracker::new();
         Ok(Self {
             board,
@@ -191,7 +194,7 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-fn ops(config: &Config, board: &Arc<Board>) -> Ops {
+fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics) -> Ops {
     let (instance, components) =
         (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
     let (board, capacity) = (Arc::clone(board), config.capacity.local.get());
@@ -199,7 +202,7 @@ fn ops(config: &Config, board: &Arc<Board>) -> Ops {
     let components: Vec<String> = components;
     Ops {
         readiness: Readiness::default(),
-        metrics: Metrics::new(&config.instance),
+        metrics,
         liveness: Liveness::default(),
         snapshot: Arc::new(move |at| snapshot(&board, instance.as_str(), components.clone(), capacity, look_ahead, at)),
     }

@@ -34,12 +34,6 @@ pub(super) async fn report(
         let detail = Detail::because(Reason::Interrupted, cause);
         assignment_transition(AssignmentEvent::Interrupted, &facade.subject(caller), detail);
     }
-    if report == Report::Hello
-        && let Some(view) = facade.board.view(caller.id())
-    {
-        let waited = facade.board.now().duration_since(view.life.since());
-        facade.ops.metrics.identity_issued(waited.try_into().unwrap_or_default());
-    }
     let Some(actions) = facade.board.apply(caller.id(), event) else {
         return Json(Reply { go_on: false }).into_response();
     };

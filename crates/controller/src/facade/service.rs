@@ -15,9 +15,8 @@ use super::{Facade, story};
 use crate::backend::Marked;
 use crate::correspondence::Correspondence;
 use crate::gitea::{GiteaError, Trouble, Turn};
-use crate::ops::metrics::Cause;
-use crate::telemetry::events::{AssignmentEvent, Detail, assignment_processing_error, assignment_transition};
-use crate::wire::{outcome_of, proto_row, result_of, row_of, steps_of, wire_number, word};
+use crate::telemetry::events::assignment_processing_error;
+use crate::wire::{outcome_of, proto_row, result_of, row_of, steps_of, wire_number};
 
 /// The runner gives up after 5 s (requirements §1.4).
 const FETCH_ANSWER: Duration = Duration::from_secs(3);
@@ -169,7 +168,6 @@ impl Facade {
                 let payload = self.board.payload(caller.id());
                 let payload =
                     payload.ok_or_else(|| ConnectError::unavailable("the task is being read from the queue"))?;
-                assignment_transition(AssignmentEvent::Offered, &self.subject(caller), Detail::default());
                 Ok(domain::wire::fetch_response(&payload))
             }
             Some(Action::AskAgain) => Err(ConnectError::unavailable("not yet; ask again")),
@@ -201,7 +199,6 @@ impl Facade {
             Ok(Marked::Gone) => return Ok(vec![Action::SendHome]),
             Err(error) => return Err(ConnectError::unavailable(format!("the claim could not be written: {error}"))),
         }
-        assignment_transition(AssignmentEvent::RunnerClaimed, &self.subject(caller), Detail::default());
         Ok(self.board.apply(id, Event::ClaimWritten { epoch, log_shift }).unwrap_or_default())
     }
 
@@ -232,7 +229,6 @@ impl Facade {
                     }
                     let answer = gitea.state(request).await.map_err(|error| to_runner(&error))?;
                     let answer = answer.unwrap_or_else(|| result(id, Some(Outcome::Cancelled)));
-                    self.count_end(caller, outcome, outcome_of(&answer.state));
                     return Ok(verdict(answer, outcome));
                 }
                 Action::AnswerResult(outcome) => return Ok(result(id, Some(outcome))),
@@ -241,15 +237,6 @@ impl Facade {
             }
         }
         Ok(result(id, Some(Outcome::Cancelled)))
-    }
-
-    fn count_end(&self, caller: Caller, said: Option<Outcome>, stored: Option<Outcome>) {
-        if let Some(stored) = stored {
-            let detail = Detail { cause: Some(word(stored)), ..Detail::default() };
-            assignment_transition(AssignmentEvent::TerminalAccepted, &self.subject(caller), detail);
-            let cause = if said == Some(stored) { Cause::Job } else { Cause::Gitea };
-            self.ops.metrics.task_ended(word(stored), cause);
-        }
     }
 
     async fn close_log(&self, id: AssignmentId, gitea: &Correspondence<'_>, seal: Seal) -> Result<(), ConnectError> {

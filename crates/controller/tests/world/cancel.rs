@@ -108,7 +108,7 @@ async fn a_restart_within_the_grace() {
     world.kill9();
     world.restart();
     world.desk.open_gate("post");
-    let written = |gitea: &Gitea| gitea.state(job).rows().iter().any(|row| *row == "cleaned up");
+    let written = |gitea: &Gitea| gitea.state(job).rows().contains(&"cleaned up");
     world.gitea_shows("the row of the post step", written).await;
     assert_over(&mut world, job).await;
     world.finish().await;

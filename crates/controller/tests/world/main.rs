@@ -12,6 +12,7 @@ mod proxy;
 mod restart;
 mod scheduling;
 mod self_report;
+mod telling;
 
 use testkit::world::{Plan, Programs, World};
 

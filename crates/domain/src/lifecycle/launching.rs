@@ -60,6 +60,7 @@ impl Life {
             return self.end(Ending::new(Reason::BackendUnavailable, cause), now);
         }
         self.last_error = Some(cause.clone());
+        self.last_failure = Some(Reason::BackendUnavailable);
         self.waits_for(cause);
         self.not_before = retry_at;
         self.enter(Phase::Waiting, now);
@@ -109,12 +110,12 @@ impl Life {
     pub(super) fn died(&mut self, reason: Reason, how: String, now: Timestamp, limits: &Limits) -> Vec<Action> {
         self.deaths += 1;
         self.discard = self.executor != Executor::Absent;
+        (self.last_error, self.last_failure) = (Some(how.clone()), Some(reason));
         if self.deaths > limits.relaunches {
             let cause = format!("{how}; {} executors ended before they took the task", self.deaths);
             return self.end(Ending::new(reason, cause), now);
         }
         self.waits_for(format!("a new executor: {how}"));
-        self.last_error = Some(how);
         self.not_before = now.saturating_add(Limits::relaunch_pause(self.deaths)).unwrap_or(now);
         self.enter(Phase::Waiting, now);
         vec![Action::Wake]

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{Ending, Executor, LogBook, Outcome, Phase, StepRecords};
 use crate::id::Epoch;
 use crate::metadata::{Claim, ExecutorRecord};
-use crate::reason::Refusal;
+use crate::reason::{Reason, Refusal};
 use crate::workflow;
 
 /// The state of one assignment.
@@ -25,6 +25,14 @@ pub struct Life {
     pub(crate) attempts: u32,
     /// What the last of them failed with.
     pub(crate) last_error: Option<String>,
+    /// The word for it.
+    pub(crate) last_failure: Option<Reason>,
+    /// The runner's own end, on its way to Gitea.
+    pub(crate) said: Option<Outcome>,
+    /// The result that Gitea has.
+    pub(crate) accepted: Option<Outcome>,
+    /// When Gitea was first heard to have cancelled it.
+    pub(crate) cancelled: Option<Timestamp>,
     /// How many executors died before they claimed.
     pub(crate) deaths: u32,
     /// Earliest moment of the next launch.
@@ -77,6 +85,10 @@ impl Life {
             executor: Executor::Absent,
             attempts: 0,
             last_error: None,
+            last_failure: None,
+            said: None,
+            accepted: None,
+            cancelled: None,
             deaths: 0,
             not_before: fetched_at,
             waiting_for: "a slot".to_owned(),
@@ -179,6 +191,12 @@ impl Life {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Its epoch belongs to a launch already.
+    #[must_use]
+    pub fn was_launched(&self) -> bool {
+        self.launched
     }
 
     /// The incarnation that the next launch makes.

@@ -13,6 +13,7 @@
 mod certificate;
 mod event;
 mod executor;
+mod happening;
 mod launching;
 mod life;
 mod limits;
@@ -28,6 +29,7 @@ mod wants;
 
 pub use certificate::{Certificate, certificate};
 pub use event::{Action, Event, Seal};
+pub use happening::{Happening, Whose, happenings};
 pub use life::Life;
 pub use limits::Limits;
 pub use logbook::{LogBook, Row};

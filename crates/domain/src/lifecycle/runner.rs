@@ -153,6 +153,7 @@ impl Life {
                 return actions;
             }
         }
+        self.said = Some(outcome);
         vec![Action::ForwardState { seal: self.seal(now) }]
     }
 

@@ -132,6 +132,8 @@ impl Life {
             return vec![];
         }
         self.confirmed = true;
+        self.accepted = Some(outcome);
+        self.cancelled = (outcome == Outcome::Cancelled && self.said != Some(outcome)).then_some(now);
         self.enter(Phase::Final(outcome), now);
         vec![Action::Wake]
     }

@@ -640,6 +640,7 @@ fn every_state_and_every_event() {
             key.waiting_for.clear();
             (key.last_error, key.found) = (None, key.found.map(|_| at(0)));
             key.attempts = key.attempts.min(1);
+            key.cancelled = key.cancelled.map(|_| at(0));
             (key.news, key.told) = (None, None);
             key.deaths = key.deaths.min(4);
             if let Phase::Ending(ending) = &mut key.phase {

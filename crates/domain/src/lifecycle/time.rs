@@ -36,7 +36,7 @@ impl Life {
         let here = now.duration_since(self.since);
         let silent = now.duration_since(self.last_call);
         let seconds = |d: SignedDuration| d.as_secs();
-        let judged = !self.found.is_some_and(|at| now.duration_since(at) < limits.start_grace);
+        let judged = self.found.is_none_or(|at| now.duration_since(at) >= limits.start_grace);
         match self.phase {
             Phase::Fetched | Phase::Waiting => self.waited_too_long(now, limits),
             Phase::Creating | Phase::Bound if here >= limits.pending => {

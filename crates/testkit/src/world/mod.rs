@@ -253,6 +253,21 @@ impl World {
         (output.status.success(), text.concat())
     }
 
+    /// What the controller's `/metrics` says.
+    ///
+    /// # Panics
+    /// It cannot be asked.
+    pub async fn metrics(&self) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let address = must(std::fs::read_to_string(self.state().join("ops.addr")), "the address of operations");
+        let mut stream = must(tokio::net::TcpStream::connect(address.trim()).await, "the port of operations");
+        let request = b"GET /metrics HTTP/1.1\r\nHost: ops\r\nConnection: close\r\n\r\n";
+        must(stream.write_all(request).await, "/metrics");
+        let mut answer = String::new();
+        must(tokio::time::timeout(SOON, stream.read_to_string(&mut answer)).await, "/metrics").ok();
+        answer
+    }
+
     /// The names of the executors that exist.
     #[must_use]
     pub fn executors(&self) -> Vec<String> {

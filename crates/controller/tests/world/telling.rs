@@ -1,0 +1,182 @@
+//! What an operator hears: one event per step of a task, and metrics that move (requirements §3, NEW-130).
+
+use connectrpc::ErrorCode;
+use serde_json::{Value, json};
+use testkit::gitea::{FaultSpec, JobId, Method, Status};
+use testkit::real::Signal;
+use testkit::world::{Allowance, Plan, SOON, World, job};
+
+use crate::{planned, world};
+
+/// The log lines of one task, without their times.
+fn lines(world: &World, job: JobId) -> Vec<Value> {
+    let task = world.task_of(job);
+    let lines = world.log().lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect::<Vec<_>>();
+    let mut lines: Vec<_> = lines.into_iter().filter(|line| line["task_id"] == task).collect();
+    for line in &mut lines {
+        line.as_object_mut().unwrap().remove("timestamp");
+    }
+    lines
+}
+
+fn happened(world: &World, job: JobId, event: &str) -> Result<(), String> {
+    let events: Vec<_> = lines(world, job).into_iter().map(|line| line["event"].clone()).collect();
+    if events.iter().any(|told| told == event) { Ok(()) } else { Err(format!("{event} is not among {events:?}")) }
+}
+
+/// The sum of a metric's values over all label sets with these words in them.
+fn sum(metrics: &str, name: &str, labels: &str) -> f64 {
+    let of_it = |line: &&str| {
+        let (before, after) = (line.split(['{', ' ']).next(), line.contains(labels));
+        before == Some(name) && after
+    };
+    let values = metrics.lines().filter(of_it).map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+    values.sum()
+}
+
+async fn counts(world: &World, name: &str, labels: &str) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        let metrics = world.metrics().await;
+        if sum(&metrics, name, labels) > 0.0 {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{name}{{{labels}}} did not move:\n{metrics}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// WRK-4, PRC-3, §3: every line of a task that succeeds, in order.
+#[tokio::test]
+async fn one_whole_task() {
+    let world = world(1).await;
+    let job = world.push_one(job("whole", &["gate here"]));
+    world.desk.arrived("here", 1, SOON).await;
+    // Two rooms go on beside the job: the message leaves the queue, and the end is marked while the executor ends.
+    world.eventually("its message left the queue", SOON, |world| happened(world, job, "acked")).await;
+    world.desk.open_gate("here");
+    world.ends_as(job, Status::Success, SOON).await;
+    world.nothing_left().await;
+    let (marked, lines): (Vec<_>, _) = lines(&world, job).into_iter().partition(|l| l["event"] == "terminal_marked");
+    assert_eq!(marked.len(), 1);
+    let executor = lines.iter().find_map(|line| line["executor"].as_str()).unwrap().to_owned();
+    let task = world.task_of(job);
+    let assignment = |event: &str| {
+        json!({"level": "INFO", "message": "assignment transition", "component": "worker", "event": event,
+            "backend": "local", "assignment": format!("gitea-task-{task}"), "task_id": task})
+    };
+    let with = |mut line: Value, more: Value| {
+        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        line
+    };
+    let launched = |event| with(assignment(event), json!({"epoch": 1}));
+    let of_executor = |event| with(launched(event), json!({"message": "executor transition", "executor": executor}));
+    let running = |event| with(of_executor(event), json!({"phase": "running"}));
+    let expected = [
+        assignment("fetched"),
+        assignment("dispatched"),
+        launched("received"),
+        launched("capacity_acquired"),
+        of_executor("executor_absent"),
+        running("executor_created"),
+        running("identity_bound"),
+        launched("backend_ready"),
+        launched("offered"),
+        launched("runner_claimed"),
+        launched("confirmed"),
+        launched("acked"),
+        with(launched("terminal_accepted"), json!({"cause": "success"})),
+        with(of_executor("executor_finished"), json!({"phase": "succeeded"})),
+        of_executor("identity_released"),
+        with(of_executor("executor_deleted"), json!({"cause": "ended"})),
+    ];
+    assert_eq!(lines, expected, "{lines:#?}");
+    world.finish().await;
+}
+
+/// NEW-130, T69: what a job that succeeds, one that waits, one that is cancelled and an object that cannot be read move.
+#[tokio::test]
+async fn metrics_of_jobs() {
+    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1").set("TERMINAL_GRACE", "1s")).await;
+    let jobs = world.push([
+        job("first", &["proxy GET /api/v1/version\ngate first"]),
+        job("second", &["on-cancel obey\ngate second"]),
+    ]);
+    world.desk.arrived("first", 1, SOON).await;
+    counts(&world, "gdr_admission_blocked_total", "reason=\"no_slot\"").await;
+    counts(&world, "gdr_held_tasks", "state=\"waiting\"").await;
+    counts(&world, "gdr_oldest_held_task_age_seconds", "").await;
+    counts(&world, "gdr_heartbeat_lag_seconds", "").await;
+    world.eventually("it says so", SOON, |world| happened(world, jobs[1], "capacity_wait")).await;
+    world.desk.open_gate("first");
+    world.ends_as(jobs[0], Status::Success, SOON).await;
+    world.desk.arrived("second", 1, SOON).await;
+    std::fs::create_dir(world.state().join("executors/odd")).unwrap();
+    for (name, labels) in [
+        ("gdr_info", "instance="),
+        ("gdr_leader", ""),
+        ("gdr_tasks_fetched_total", ""),
+        ("gdr_fetch_duration_seconds_count", ""),
+        ("gdr_last_successful_fetch_timestamp_seconds", ""),
+        ("gdr_queue_wait_seconds_count", ""),
+        ("gdr_slots", "kind=\"used\""),
+        ("gdr_executors", "phase=\"running\""),
+        ("gdr_executor_start_phase_seconds_count", "phase=\"publish\""),
+        ("gdr_executor_start_phase_seconds_count", "phase=\"queue\""),
+        ("gdr_executor_start_phase_seconds_count", "phase=\"create\""),
+        ("gdr_executor_start_phase_seconds_count", "phase=\"identity\""),
+        ("gdr_executor_start_phase_seconds_count", "phase=\"claim\""),
+        ("gdr_executor_start_phase_seconds_count", "phase=\"first_update\""),
+        ("gdr_task_results_total", "result=\"success\",cause=\"job\""),
+        ("gdr_reaped_total", "reason=\"ended\""),
+        ("gdr_quarantined", "kind=\"executor\""),
+        ("gdr_facade_requests_total", "method=\"FetchTask\""),
+        ("gdr_proxy_bytes_total", "dir=\"down\""),
+        ("gdr_identity_issue_seconds_count", ""),
+        ("gdr_svid_expiry_timestamp_seconds", ""),
+    ] {
+        counts(&world, name, labels).await;
+    }
+    std::fs::remove_dir(world.state().join("executors/odd")).unwrap();
+    world.gitea.cancel(jobs[1]);
+    counts(&world, "gdr_cancel_latency_seconds_count", "").await;
+    counts(&world, "gdr_task_results_total", "result=\"cancelled\",cause=\"gitea\"").await;
+    world.eventually("it says so", SOON, |world| happened(world, jobs[1], "cancelled")).await;
+    world.allow(Allowance::UpdatesAfterEnd(1));
+    world.finish().await;
+}
+
+/// NEW-130, NEW-61: an executor that is killed before it takes its task, and one that is killed afterwards; and a Gitea
+/// that is away meanwhile.
+#[tokio::test]
+async fn metrics_of_failures() {
+    let mut world = world(1).await;
+    let job = world.push_one(job("long", &["gate here"]));
+    world.eventually("its executor exists", SOON, running).await;
+    // The claim asks Gitea first: nothing is taken as long as Gitea does not answer.
+    let away = FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX);
+    world.gitea.fail_next(Method::UpdateTask, away.clone());
+    world.gitea.fail_next(Method::FetchTask, away);
+    world.signal_only(&world.executor_processes(), Signal::Kill);
+    counts(&world, "gdr_executor_failures_total", "reason=\"executor_exited\"").await;
+    world.gitea.clear_faults();
+    counts(&world, "gdr_relaunch_total", "reason=\"executor_exited\"").await;
+    for event in ["executor_lost", "executor_relaunched"] {
+        world.eventually("it says so", SOON, |world| happened(world, job, event)).await;
+    }
+    world.desk.arrived("here", 1, SOON).await;
+    world.signal_only(&world.executor_processes(), Signal::Kill);
+    world.ends_as(job, Status::Failure, SOON).await;
+    counts(&world, "gdr_task_results_total", "result=\"failure\",cause=\"executor_exited\"").await;
+    for event in ["gave_up", "reported"] {
+        world.eventually("it says so", SOON, |world| happened(world, job, event)).await;
+    }
+    world.gitea.fail_next(Method::FetchTask, FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(1));
+    counts(&world, "gdr_fetch_errors_total", "code=\"unavailable\"").await;
+    world.allow(Allowance::UpdatesAfterEnd(1));
+    world.finish().await;
+}
+
+fn running(world: &World) -> Result<(), String> {
+    if world.executor_processes().is_empty() { Err("no process".to_owned()) } else { Ok(()) }
+}
