@@ -166,7 +166,7 @@ impl Launch {
 
     /// The board holds another life of this number than the one with this payload.
     fn is_older_life(&self, id: AssignmentId, digest: &PayloadDigest) -> bool {
-        self.board.view(id).is_some_and(|view| view.card.is_none_or(|card| card.digest != *digest))
+        self.board.card(id).is_some_and(|card| card.digest != *digest)
     }
 
     /// An executor that was found again gets its payload back on the board.

@@ -114,8 +114,6 @@ pub struct Detail<'a> {
     pub reason: Option<Reason>,
     /// Field `cause`: one sentence, no payload text.
     pub cause: Option<&'a str>,
-    /// Field `repeated`: how many such events were not written.
-    pub repeated: Option<u32>,
 }
 
 impl<'a> Detail<'a> {
@@ -144,7 +142,6 @@ pub fn assignment_transition(event: AssignmentEvent, of: &Subject, detail: Detai
         retry_delay = detail.retry_delay.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
         reason = detail.reason.map(Reason::as_str),
         cause = detail.cause,
-        repeated = detail.repeated,
         "assignment transition"
     );
 }
@@ -273,7 +270,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Log, LogFormat, LogLevel};
-    use crate::telemetry::{Colours, Secrets, subscriber};
+    use crate::telemetry::{Colours, Secrets, subscriber, subscriber_at};
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -295,8 +292,12 @@ mod tests {
     }
 
     fn logged(secrets: &Secrets, what: impl FnOnce()) -> Vec<Value> {
+        logged_at(std::time::Instant::now, secrets, what)
+    }
+
+    fn logged_at(now: fn() -> std::time::Instant, secrets: &Secrets, what: impl FnOnce()) -> Vec<Value> {
         let (lines, log) = (Lines::default(), Log { format: LogFormat::Json, level: LogLevel::Info });
-        tracing::subscriber::with_default(subscriber(log, secrets.writer(lines.clone()), Colours::Off), what);
+        tracing::subscriber::with_default(subscriber_at(now, log, secrets.writer(lines.clone()), Colours::Off), what);
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -357,6 +358,58 @@ mod tests {
         tracing::subscriber::with_default(subscriber(log, writer, Colours::On), || runner_stopped(&"test", None));
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         assert!(text.contains("\u{1b}["), "{text:?}");
+    }
+
+    /// NEW-142, T69: an hour of a removal that fails every 2 s, of a full disk that every task meets, and of a full pool:
+    /// fewer than 50 lines, nothing is lost from the sums, and the pool is no error.
+    #[test]
+    fn an_hour_of_trouble() {
+        use std::sync::LazyLock;
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+        static SECONDS: AtomicU64 = AtomicU64::new(0);
+        let now = || *START + Duration::from_secs(SECONDS.load(Ordering::Relaxed));
+        let lines = logged_at(now, &Secrets::default(), || {
+            for second in 0..3600 {
+                SECONDS.store(second, Ordering::Relaxed);
+                let wait = format!("a free slot, at place {} in line (4 of 4 taken)", second % 7 + 1);
+                let wait = Detail { cause: Some(&wait), ..Detail::default() };
+                assignment_transition(AssignmentEvent::CapacityWait, &subject(), wait);
+                if second % 2 == 0 {
+                    let error = format!("removal: not empty after {second} ms");
+                    let of = Subject { epoch: Some(Epoch::FIRST.next()), ..subject() };
+                    assignment_processing_error(&of, &error);
+                }
+                scheduler_error(&format!("dispatch Gitea task {second}: the queue is full"));
+            }
+        });
+        assert!(lines.len() < 50, "{} lines", lines.len());
+        let sum = |what: &str| {
+            let of_it = lines.iter().filter(|line| line["message"] == what);
+            of_it.map(|line| 1 + line["repeated"].as_u64().unwrap_or(0)).sum::<u64>()
+        };
+        assert_eq!(sum("assignment processing error"), 1 + 11 * 150);
+        assert_eq!(sum("scheduler error"), 1 + 11 * 300);
+        let waits: Vec<_> = lines.iter().filter(|line| line["event"] == "capacity_wait").collect();
+        assert_eq!(waits.len(), 12);
+        assert!(waits.iter().all(|line| line["level"] == "INFO"));
+    }
+
+    /// NEW-142: what differs in its words, or in its executor where nothing failed, is written.
+    #[test]
+    fn only_the_same_is_left_out() {
+        let lines = logged(&Secrets::default(), || {
+            for cause in ["terminal mark: no space", "removal: no space", "removal: no space"] {
+                assignment_processing_error(&subject(), &cause);
+            }
+            for epoch in [Epoch::FIRST, Epoch::FIRST.next()] {
+                let of = Subject { epoch: Some(epoch), ..subject() };
+                assignment_transition(AssignmentEvent::Received, &of, Detail::default());
+            }
+        });
+        let told: Vec<_> =
+            lines.iter().map(|line| line["error"].as_str().or(line["event"].as_str()).unwrap()).collect();
+        assert_eq!(told, ["terminal mark: no space", "removal: no space", "received", "received"]);
     }
 
     /// NEW-141: a secret inside an error text does not reach the log.

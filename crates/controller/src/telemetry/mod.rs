@@ -2,19 +2,22 @@
 //!
 //! Events with a fixed vocabulary are written through [`events`] only, so that no room can misspell one. No event
 //! carries a payload, a credential, a capability or an HTTP body; [`Secrets`] is the net below that rule: what is
-//! registered there is cut out of every line, error texts included (NEW-141).
+//! registered there is cut out of every line, error texts included (NEW-141). Repetitions are left out and summed
+//! (NEW-142).
 
 pub mod events;
-pub mod repeats;
+mod repeats;
 mod secrets;
 
 use std::io::IsTerminal as _;
+use std::time::Instant;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::{Log, LogFormat, LogLevel};
 
+use repeats::{Now, Summed};
 pub use secrets::Secrets;
 
 /// Our own crates; the libraries below them speak from `warn` on only.
@@ -43,12 +46,23 @@ pub fn subscriber<W>(log: Log, writer: W, colours: Colours) -> Box<dyn tracing::
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    subscriber_at(Instant::now, log, writer, colours)
+}
+
+fn subscriber_at<W>(now: Now, log: Log, writer: W, colours: Colours) -> Box<dyn tracing::Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let builder = tracing_subscriber::fmt().with_env_filter(filter(log.level)).with_target(false).with_writer(writer);
     match log.format {
         LogFormat::Json => {
-            Box::new(builder.json().flatten_event(true).with_current_span(false).with_span_list(false).finish())
+            let json = builder.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            Box::new(json.map_event_format(|format| Summed::new(format, log.format, now)).finish())
         }
-        LogFormat::Text => Box::new(builder.with_ansi(colours == Colours::On).compact().finish()),
+        LogFormat::Text => {
+            let text = builder.with_ansi(colours == Colours::On).compact();
+            Box::new(text.map_event_format(|format| Summed::new(format, log.format, now)).finish())
+        }
     }
 }
 

@@ -108,6 +108,7 @@ async fn metrics_of_jobs() {
     counts(&world, "gdr_oldest_held_task_age_seconds", "").await;
     counts(&world, "gdr_heartbeat_lag_seconds", "").await;
     world.eventually("it says so", SOON, |world| happened(world, jobs[1], "capacity_wait")).await;
+    assert!(!world.log().contains("ERROR"), "a full pool is no error");
     world.desk.open_gate("first");
     world.ends_as(jobs[0], Status::Success, SOON).await;
     world.desk.arrived("second", 1, SOON).await;
