@@ -1,6 +1,5 @@
 //! Everything that is built before anything runs. What fails here leaves nothing half-started behind.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,8 +39,6 @@ pub(super) const KIND: Kind = Kind::Local;
 const SUBJECT_BASE: &str = "ci.runner";
 /// For our own SVID at the start.
 const IDENTITY: Duration = Duration::from_secs(30);
-/// What jobs see of our own environment.
-const INHERITED: [&str; 9] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "SHELL", "TERM"];
 
 /// The parts.
 pub(super) struct Parts {
@@ -158,7 +155,6 @@ fn make_private_folder(folder: &Path) -> std::io::Result<()> {
 }
 
 fn local(config: &Config) -> LocalConfig {
-    let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     LocalConfig {
         state: config.state_dir.clone(),
         instance: config.instance.clone(),
@@ -166,7 +162,7 @@ fn local(config: &Config) -> LocalConfig {
         facade_spiffe_id: config.identity.facade_id.clone(),
         runner_binary: Some(config.runner.binary.clone()),
         runner_config: config.runner.config.as_ref().map(|path| path.display().to_string()),
-        environment: inherited.collect::<BTreeMap<_, _>>(),
+        environment: config.runner.environment.clone(),
         program: None,
         supervise: vec![LocalConfig::SUPERVISE.to_owned()],
     }

@@ -15,6 +15,7 @@ mod tests;
 mod validate;
 pub mod value;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -173,6 +174,8 @@ pub struct Runner {
     pub binary: String,
     /// A configuration merged under ours.
     pub config: Option<PathBuf>,
+    /// What jobs see of our own environment.
+    pub environment: BTreeMap<String, String>,
 }
 
 /// Health, metrics and status.

@@ -11,6 +11,9 @@ use super::setting::{SettingError, Shown};
 use super::table;
 use crate::args::SettingsArgs;
 
+/// No settings of ours, but what a job expects of its host.
+const INHERITED: [&str; 9] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "SHELL", "TERM"];
+
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -42,6 +45,8 @@ impl fmt::Display for Source {
 #[derive(Default)]
 pub struct Raw {
     values: BTreeMap<&'static str, (String, Source)>,
+    /// What jobs see of our own environment.
+    pub inherited: BTreeMap<String, String>,
     /// What is wrong with the file or with a flag's name.
     pub errors: Vec<SettingError>,
     /// What is strange but harmless: unknown variables with our prefixes, plain variables that would be secrets.
@@ -108,7 +113,9 @@ impl Raw {
 
     fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
         for (name, value) in variables {
-            if let Some(row) = table::row(&name) {
+            if INHERITED.contains(&name.as_str()) {
+                self.inherited.insert(name, value);
+            } else if let Some(row) = table::row(&name) {
                 self.set(row.name, &value, Source::Environment);
             } else if table::row(&format!("{name}_FILE")).is_some_and(|row| row.shown == Shown::SecretFile) {
                 self.warnings.push(format!("{name} is ignored: secrets come from files only, set {name}_FILE"));

@@ -187,3 +187,15 @@ fn strictness() {
     let errors = config.err().map(|e| e.to_string()).unwrap_or_default();
     assert!(errors.contains("gdr.toml, line 2:"), "{errors}");
 }
+
+/// NEW-116, invariant 7: what jobs see of our environment is chosen here, and nothing else of it is kept.
+#[test]
+fn jobs_inherit_a_few_variables() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = [("PATH", "/usr/bin"), ("TZ", "UTC"), ("HOME", "/root"), ("SECRET", "x")];
+    let (raw, config) = load(&SettingsArgs::default(), with(complete(dir.path()), &ours));
+    let inherited: Vec<_> = config.unwrap().runner.environment.into_iter().collect();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(inherited, [pair("PATH", "/usr/bin"), pair("TZ", "UTC")]);
+    assert!(raw.warnings.is_empty(), "{:?}", raw.warnings);
+}

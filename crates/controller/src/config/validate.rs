@@ -119,7 +119,7 @@ impl Reader<'_> {
             labels: labels?,
             capacity: capacity?,
             limits: limits?,
-            runner: Runner { binary: binary?, config: runner_config? },
+            runner: Runner { binary: binary?, config: runner_config?, environment: self.raw.inherited.clone() },
             ops: Ops { listen: ops?, address_file: state_dir.join("ops.addr") },
             log: Log { format: format?, level: level? },
             allow_plaintext: self.get(&table::ALLOW_PLAINTEXT)?,
