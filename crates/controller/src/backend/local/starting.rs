@@ -41,7 +41,7 @@ pub(super) async fn ensure(backend: &LocalBackend, launch: Launch) -> Result<Ens
         ExecutorState::Running => backend.serve_identity(&name, &record).await?,
         ExecutorState::Pending => {
             backend.serve_identity(&name, &record).await?;
-            start_supervisor(&backend.config, &folder).await?;
+            start_supervisor(backend, &folder).await?;
         }
     }
     if let Ok(supervisor) = folder.supervisor() {
@@ -62,7 +62,7 @@ pub(super) async fn resume(backend: &LocalBackend, name: &str, record: &Executor
         return Ok(());
     }
     backend.serve_identity(name, record).await?;
-    let started = start_supervisor(&backend.config, &folder).await;
+    let started = start_supervisor(backend, &folder).await;
     // A supervisor of the former process may have been on its way all the time.
     let Ok(supervisor) = folder.supervisor() else { return started };
     backend.watch.follow(name, &supervisor);
@@ -120,10 +120,10 @@ pub(super) fn marks(folder: &Folder) -> Vec<String> {
 
 /// Starts this very program, also after its file was replaced, as the supervisor of the folder. Its word is awaited but
 /// not needed: when it does not come in time, the next call looks at the folder.
-async fn start_supervisor(config: &LocalConfig, folder: &Folder) -> Result<(), BackendError> {
+async fn start_supervisor(backend: &LocalBackend, folder: &Folder) -> Result<(), BackendError> {
     let mut supervisor = Command::new("/proc/self/exe")
         .arg0("gitea-dynamic-runner")
-        .args(&config.supervise)
+        .args(&backend.config.supervise)
         .arg(folder.path())
         .env_clear()
         .current_dir("/")
@@ -135,7 +135,7 @@ async fn start_supervisor(config: &LocalConfig, folder: &Folder) -> Result<(), B
     let word = first_word(&mut supervisor);
     let word = tokio::time::timeout(START_DEADLINE, word).await;
     // Whoever starts a process buries it, or it stays a zombie.
-    tokio::spawn(async move { supervisor.wait().await });
+    backend.watch.bury(supervisor);
     match word {
         Ok(Some(error)) => Err(transient(error)),
         Ok(None) | Err(_) => Ok(()),

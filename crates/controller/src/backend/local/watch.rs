@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::process::Child;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::process::Process;
 
@@ -16,12 +17,20 @@ use super::process::Process;
 pub(super) struct Watch {
     changed: Arc<Notify>,
     followed: Mutex<HashMap<String, AbortHandle>>,
+    buried: Mutex<JoinSet<()>>,
 }
 
 impl Watch {
     /// Ready after something changed; remembers one change for whoever asks late.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Waits for the end of a process that we started, or it stays a zombie; a task for each of them, as long as it lives.
+    pub(super) fn bury(&self, mut child: Child) {
+        let mut buried = self.buried.lock().unwrap_or_else(PoisonError::into_inner);
+        while buried.try_join_next().is_some() {}
+        buried.spawn(async move { drop(child.wait().await) });
     }
 
     /// Follows the supervisor of this executor, once.
