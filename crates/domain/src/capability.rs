@@ -129,6 +129,19 @@ impl KeyRing {
         if genuine { Ok(Grant { epoch, expires }) } else { Err(Invalid) }
     }
 
+    /// The capability whose text without its last part is `name`, and its epoch: for what was sealed with it (NEW-112).
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`] for a name of no key of ours; every other name that is well-formed gives a capability.
+    pub fn again(&self, name: &str, instance: &InstanceId, id: AssignmentId) -> Result<(Epoch, Capability), Invalid> {
+        let parts: Vec<&str> = name.split('.').collect();
+        let ["c2", kid, epoch, seconds] = parts[..] else { return Err(Invalid) };
+        let epoch: Epoch = epoch.parse().map_err(|_| Invalid)?;
+        let seconds = seconds.parse().map_err(|_| Invalid)?;
+        Ok((epoch, form_2(self.find(kid).ok_or(Invalid)?, instance, id, epoch, seconds)))
+    }
+
     /// Whether this is form 1, the earlier controller's: for callers that still accept envelopes of version 1 (§4.3).
     #[must_use]
     pub fn verify_form_1(&self, text: &str, id: AssignmentId) -> bool {

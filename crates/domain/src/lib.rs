@@ -15,6 +15,7 @@ pub mod envelope;
 pub mod executor_api;
 pub mod id;
 pub mod identity;
+pub mod last_report;
 pub mod launch_env;
 pub mod lifecycle;
 pub mod metadata;

@@ -13,6 +13,7 @@ use crate::answer::Outcome;
 use crate::backoff::Backoff;
 use crate::facade::Facade;
 use crate::proxy::paths::Procedure;
+use crate::spool::shelf::Shelf;
 use crate::spool::{Item, Patience, Spool};
 
 /// One delivery of a log or state: the facade's own deadline for UpdateLog towards Gitea is 60 s, and it finishes what
@@ -24,16 +25,18 @@ pub(crate) struct Outbox {
     spool: Mutex<Spool>,
     changed: watch::Sender<()>,
     cause: OnceLock<String>,
+    shelf: Shelf,
     /// Held while a log or state call is on its way.
     pub(crate) lane: tokio::sync::Mutex<()>,
 }
 
 impl Outbox {
-    pub(crate) fn new(patience: Patience) -> Self {
+    pub(crate) fn new(patience: Patience, shelf: Shelf) -> Self {
         Self {
             spool: Mutex::new(Spool::new(patience)),
             changed: watch::Sender::new(()),
             cause: OnceLock::new(),
+            shelf,
             lane: tokio::sync::Mutex::new(()),
         }
     }
@@ -49,6 +52,12 @@ impl Outbox {
     pub(crate) fn interrupt(&self, cause: &str) {
         self.cause.get_or_init(|| cause.to_owned());
         self.with(Spool::interrupt);
+    }
+
+    /// Brings the file up to what is owed now.
+    pub(crate) async fn store(&self) {
+        let left = || (self.lock().left(), self.cause.get().cloned().unwrap_or_default());
+        self.shelf.keep(left).await;
     }
 
     /// Waits until `condition` holds.
@@ -80,6 +89,7 @@ pub(crate) async fn deliver(outbox: Arc<Outbox>, facade: Arc<Facade>, report_lim
             Item::Log => send(&outbox, &facade, item, Procedure::UpdateLog).await,
             Item::State => send(&outbox, &facade, item, Procedure::UpdateTask).await,
         };
+        outbox.store().await;
         match outcome {
             Some(Outcome::Accepted) => backoff = fresh(),
             Some(_) => pause(&outbox, backoff.pause()).await,

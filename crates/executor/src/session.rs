@@ -28,6 +28,7 @@ use crate::runner::files::{self, Files, Registration};
 use crate::runner::process::{Ended, Process};
 use crate::settings::Settings;
 use crate::signals::Signals;
+use crate::spool::shelf::Shelf;
 use crate::token::LoopbackToken;
 use watch::Watch;
 
@@ -108,7 +109,11 @@ async fn with_runner(
         Ok(dir) => dir,
         Err(error) => return not_started(format!("make a directory in {}: {error}", std::env::temp_dir().display())),
     };
-    let outbox = Arc::new(Outbox::new(settings.limits.patience));
+    let shelf = match (&settings.capability_file, settings.assignment.parse()) {
+        (Some(file), Ok(assignment)) => Shelf::beside(file, &settings.capability, assignment),
+        _ => Shelf::none(),
+    };
+    let outbox = Arc::new(Outbox::new(settings.limits.patience, shelf));
     let (notices, notices_seen) = mpsc::unbounded_channel();
     let parts = proxy::Parts {
         facade: Arc::clone(&facade),
@@ -142,6 +147,7 @@ async fn with_runner(
     let ended = watch.until_ended(signals, notices_seen).await;
     settings.orphans.end().await;
     outbox.until(|spool| !spool.owes()).await;
+    outbox.store().await;
     let end = judged(&outbox, ended, watch.had_nothing_to_do(), declare_failed.load(Ordering::Relaxed));
     background.shutdown().await;
     if let Err(error) = dir.close() {

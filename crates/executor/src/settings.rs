@@ -16,6 +16,8 @@ pub struct Settings {
     pub assignment: String,
     /// The capability. No `Debug` here for its sake.
     pub capability: Zeroizing<String>,
+    /// Where the capability came from; the spool's file goes beside it (NEW-112).
+    pub capability_file: Option<PathBuf>,
     /// Where the facade is.
     pub authority: Authority,
     /// The job's SPIFFE ID, told to its steps.

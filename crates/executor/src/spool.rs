@@ -4,11 +4,17 @@
 //! the log back with it. Nothing of the runner's end leaves while an announced interruption is not accepted (NEW-158).
 //! Pure: it decides what is sent next and when to give up (NEW-112); `deliver` sends.
 
+mod owed;
+pub(crate) mod shelf;
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::answer::Outcome;
+use owed::Owed;
 
 /// How long the spool goes on trying (requirements §1.4).
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +60,17 @@ pub(crate) enum Reply {
     Ours,
 }
 
+/// What is kept of the runner's end and not delivered.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// An interruption happened, announced or not.
+    pub(crate) interrupted: bool,
+    /// The last log call.
+    pub(crate) log: Option<Bytes>,
+    /// The last state.
+    pub(crate) state: Option<Bytes>,
+}
+
 /// See the module.
 pub(crate) struct Spool {
     patience: Patience,
@@ -62,15 +79,6 @@ pub(crate) struct Spool {
     state: Owed<Bytes>,
     trouble: Option<Trouble>,
     given_up: bool,
-}
-
-/// One debt. The last log stays known after it was accepted, because the state may ask for it again.
-enum Owed<T> {
-    Nothing,
-    Forwarding(T),
-    Due(T),
-    Accepted(T),
-    Refused,
 }
 
 /// A series of failures.
@@ -189,6 +197,12 @@ impl Spool {
         self.given_up || matches!(self.log, Owed::Refused) || matches!(self.state, Owed::Refused)
     }
 
+    /// What would be lost if the executor ended now.
+    pub(crate) fn left(&self) -> Left {
+        let due = |owed: &Owed<Bytes>| owed.value().filter(|_| owed.is_due()).cloned();
+        Left { interrupted: self.interrupted(), log: due(&self.log), state: due(&self.state) }
+    }
+
     fn accepted(&mut self, item: Item) {
         self.trouble = None;
         match item {
@@ -230,190 +244,4 @@ impl Spool {
 enum Answered {
     Yes,
     No,
-}
-
-impl<T> Owed<T> {
-    fn is_due(&self) -> bool {
-        matches!(self, Self::Due(_))
-    }
-
-    fn value(&self) -> Option<&T> {
-        match self {
-            Self::Nothing | Self::Refused => None,
-            Self::Forwarding(value) | Self::Due(value) | Self::Accepted(value) => Some(value),
-        }
-    }
-
-    fn accept(&mut self) {
-        self.replace(Self::Accepted);
-    }
-
-    fn fall_due(&mut self) {
-        self.replace(Self::Due);
-    }
-
-    fn replace(&mut self, to: impl FnOnce(T) -> Self) {
-        *self = match std::mem::replace(self, Self::Nothing) {
-            Self::Nothing => Self::Nothing,
-            Self::Refused => Self::Refused,
-            Self::Forwarding(value) | Self::Due(value) | Self::Accepted(value) => to(value),
-        };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use Item::{Interruption, Log, State};
-    use Outcome::{Accepted, Away, Refused, Unauthenticated, Unavailable};
-
-    fn spool() -> Spool {
-        Spool::new(Patience::default())
-    }
-
-    fn body(text: &'static str) -> Bytes {
-        Bytes::from_static(text.as_bytes())
-    }
-
-    /// Delivers with the given outcomes and returns what was sent, in order.
-    #[track_caller]
-    fn deliver(spool: &mut Spool, now: Instant, outcomes: &[Outcome]) -> Vec<Item> {
-        outcomes
-            .iter()
-            .map_while(|outcome| {
-                let item = spool.due()?;
-                spool.settle(item, *outcome, now);
-                Some(item)
-            })
-            .collect()
-    }
-
-    /// NEW-112: with everything well, nothing is kept back and nothing is owed.
-    #[test]
-    fn all_well() {
-        let (mut spool, now) = (spool(), Instant::now());
-        assert_eq!(spool.offer(Log, body("l")), Handling::Forward);
-        assert_eq!(spool.forwarded(Log, Accepted, now), Reply::Theirs);
-        assert_eq!(spool.offer(State, body("s")), Handling::Forward);
-        assert_eq!(spool.forwarded(State, Accepted, now), Reply::Theirs);
-        assert!(!spool.owes() && !spool.lost());
-    }
-
-    /// NEW-112, F110: a failed log is kept, the state after it too, and both go out in order.
-    #[test]
-    fn log_then_state() {
-        for failure in [Away, Unavailable, Unauthenticated] {
-            let (mut spool, now) = (spool(), Instant::now());
-            spool.offer(Log, body("l"));
-            assert_eq!(spool.forwarded(Log, failure, now), Reply::Ours);
-            assert_eq!(spool.offer(State, body("s")), Handling::Keep);
-            assert_eq!(deliver(&mut spool, now, &[Away, Unavailable, Accepted, Accepted]), [Log, Log, Log, State]);
-            assert!(!spool.owes() && !spool.lost());
-        }
-    }
-
-    /// NEW-112: `unavailable` on the state asks for the log again, as a facade that was restarted does.
-    #[test]
-    fn state_brings_the_log_back() {
-        let (mut spool, now) = (spool(), Instant::now());
-        spool.offer(Log, body("l"));
-        spool.forwarded(Log, Accepted, now);
-        spool.offer(State, body("s"));
-        assert_eq!(spool.forwarded(State, Unavailable, now), Reply::Ours);
-        assert_eq!(spool.body(Log), Some(body("l")));
-        let sent = deliver(&mut spool, now, &[Accepted, Unavailable, Accepted, Accepted, Accepted]);
-        assert_eq!(sent, [Log, State, Log, State]);
-        assert!(!spool.owes());
-    }
-
-    /// NEW-158, F156: nothing of the end leaves before the announcement was accepted, though the facade is well.
-    #[test]
-    fn interruption_first() {
-        let (mut spool, now) = (spool(), Instant::now());
-        spool.interrupt();
-        assert_eq!(spool.offer(Log, body("l")), Handling::Keep);
-        assert_eq!(spool.offer(State, body("s")), Handling::Keep);
-        let sent = deliver(&mut spool, now, &[Away, Unavailable, Accepted, Accepted, Accepted]);
-        assert_eq!(sent, [Interruption, Interruption, Interruption, Log, State]);
-        assert!(spool.announced());
-        // Once accepted it is never announced again, and later calls pass.
-        spool.interrupt();
-        assert_eq!(spool.offer(State, body("s")), Handling::Forward);
-    }
-
-    /// NEW-158: an interruption that comes while the end is already owed still goes first.
-    #[test]
-    fn interruption_overtakes() {
-        let (mut spool, now) = (spool(), Instant::now());
-        spool.offer(Log, body("l"));
-        spool.forwarded(Log, Away, now);
-        spool.interrupt();
-        assert_eq!(deliver(&mut spool, now, &[Accepted, Accepted]), [Interruption, Log]);
-    }
-
-    /// NEW-112: 15 min of silence, 2 h of `unavailable`, and any accepted call starts anew.
-    #[test]
-    fn patience() {
-        const MINUTE: Duration = Duration::from_secs(60);
-        let start = Instant::now();
-        let cases: &[(&[(u32, Outcome)], u32)] = &[
-            (&[(0, Away)], 15),
-            (&[(0, Away), (10, Away)], 15),
-            (&[(0, Away), (10, Unavailable)], 25),
-            (&[(0, Unavailable), (110, Unavailable)], 120),
-            (&[(0, Unauthenticated), (5, Unauthenticated)], 15),
-        ];
-        for (failures, end) in cases {
-            let mut spool = spool();
-            spool.offer(Log, body("l"));
-            for (minute, outcome) in *failures {
-                spool.settle(Log, *outcome, start + MINUTE * *minute);
-            }
-            spool.tick(start + MINUTE * *end - Duration::from_secs(1));
-            assert!(!spool.lost(), "{failures:?} too early");
-            spool.tick(start + MINUTE * *end);
-            assert!(spool.lost(), "{failures:?} too late");
-            assert_eq!(spool.due(), None);
-        }
-        let mut spool = spool();
-        spool.offer(Log, body("l"));
-        spool.forwarded(Log, Away, start);
-        spool.offer(State, body("s"));
-        spool.settle(Log, Accepted, start + MINUTE * 14);
-        spool.settle(State, Away, start + MINUTE * 14);
-        spool.tick(start + MINUTE * 28);
-        assert!(!spool.lost());
-    }
-
-    /// A refusal reaches the runner, is not repeated, and counts as undelivered until another call comes.
-    #[test]
-    fn refused() {
-        let (mut spool, now) = (spool(), Instant::now());
-        spool.offer(State, body("foreign"));
-        assert_eq!(spool.forwarded(State, Refused, now), Reply::Theirs);
-        assert!(spool.lost() && !spool.owes());
-        assert_eq!(spool.offer(State, body("s")), Handling::Forward);
-        assert_eq!(spool.forwarded(State, Accepted, now), Reply::Theirs);
-        assert!(!spool.lost());
-    }
-
-    /// A refused log does not keep the state back, but the end counts as not delivered.
-    #[test]
-    fn refused_log() {
-        let (mut spool, now) = (spool(), Instant::now());
-        spool.offer(Log, body("l"));
-        spool.forwarded(Log, Away, now);
-        spool.offer(State, body("s"));
-        assert_eq!(deliver(&mut spool, now, &[Refused, Accepted, Accepted]), [Log, State]);
-        assert!(spool.lost() && !spool.owes());
-    }
-
-    /// A refused announcement is asked again: without it nothing may follow.
-    #[test]
-    fn refused_announcement() {
-        let (mut spool, now) = (spool(), Instant::now());
-        spool.interrupt();
-        spool.offer(State, body("s"));
-        assert_eq!(deliver(&mut spool, now, &[Refused, Accepted, Accepted]), [Interruption, Interruption, State]);
-    }
 }

@@ -93,6 +93,7 @@ fn of_env(
     let settings = Settings {
         assignment: env.id.to_string(),
         capability,
+        capability_file: env.capability_file.clone(),
         authority,
         spiffe_id: env.spiffe_id.to_string(),
         workload_socket: env.workload_socket.clone(),

@@ -140,6 +140,7 @@ async fn a_facade_of_another_name() {
     let settings = Settings {
         assignment: ASSIGNMENT.to_owned(),
         capability: CAPABILITY.to_owned().into(),
+        capability_file: None,
         authority,
         spiffe_id: JOB.to_owned(),
         workload_socket: world.job.endpoint(),

@@ -22,7 +22,7 @@ pub(crate) const TASK: i64 = 108;
 pub(crate) struct Run {
     signals: mpsc::UnboundedSender<i32>,
     code: JoinHandle<u8>,
-    _workspace: tempfile::TempDir,
+    workspace: tempfile::TempDir,
 }
 
 impl Run {
@@ -59,6 +59,7 @@ impl Run {
         let settings = Settings {
             assignment: ASSIGNMENT.to_owned(),
             capability: CAPABILITY.to_owned().into(),
+            capability_file: Some(workspace.path().join("capability")),
             authority: "facade.invalid:443".parse().unwrap(),
             spiffe_id: "spiffe://example.org/ci/lab/once/j".to_owned(),
             workload_socket: "unix:///run/example.sock".to_owned(),
@@ -73,7 +74,7 @@ impl Run {
         };
         let (signals, received) = mpsc::unbounded_channel();
         let code = tokio::spawn(async move { executor::run_over(&settings, link, received).await });
-        Self { signals, code, _workspace: workspace }
+        Self { signals, code, workspace }
     }
 
     pub(crate) fn signal(&self, signal: i32) {
@@ -82,7 +83,14 @@ impl Run {
 
     /// The executor's exit code.
     pub(crate) async fn code(self) -> u8 {
-        tokio::time::timeout(Duration::from_secs(120), self.code).await.expect("the executor does not end").unwrap()
+        self.ended().await.0
+    }
+
+    /// The executor's exit code, and the last report that it left.
+    pub(crate) async fn ended(self) -> (u8, Option<Vec<u8>>) {
+        let code = tokio::time::timeout(Duration::from_secs(120), self.code).await;
+        let left = std::fs::read(self.workspace.path().join(domain::last_report::FILE)).ok();
+        (code.expect("the executor does not end").unwrap(), left)
     }
 }
 
