@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, BackendError, ExecutorState, Exit};
 use crate::board::{Board, Card, Recovery, Strays};
+use crate::facade::{Facade, Inherited};
 use crate::gitea::{Gitea, Lane};
 use crate::ops::Ops;
 use crate::telemetry::events::{
@@ -40,6 +41,8 @@ pub struct Reap {
     pub instance: InstanceId,
     /// Readiness and metrics.
     pub ops: Ops,
+    /// Says what an executor left undelivered.
+    pub facade: Arc<Facade>,
     /// What it serves.
     pub kind: Kind,
     /// Removals and marks under way.
@@ -126,7 +129,7 @@ impl Reap {
             let life = Life::found_executor(record, self.board.now());
             self.board.insert(id, Some(Card::of_executor(record)), lane, life);
             executor_transition(ExecutorEvent::Adopted, &self.subject(id), name, None, Detail::default());
-            self.tell(record, state);
+            self.tell(record, name, state);
             return 0;
         };
         // A life without a card was refused and never had an executor.
@@ -138,14 +141,17 @@ impl Reap {
             }
             return 1;
         }
-        self.tell(record, state);
+        self.tell(record, name, state);
         0
     }
 
-    fn tell(&self, record: &ExecutorRecord, state: ExecutorState) {
+    fn tell(self: &Arc<Self>, record: &ExecutorRecord, name: &str, state: ExecutorState) {
         let (id, epoch) = (record.id, record.epoch);
         let event = match state {
-            ExecutorState::Pending | ExecutorState::Running => Event::ExecutorSeen { epoch },
+            ExecutorState::Pending | ExecutorState::Running => {
+                self.board.apply(id, Event::ExecutorSeen { epoch });
+                return;
+            }
             ExecutorState::Ended(exit) => {
                 Event::ExecutorEnded { epoch, reason: reason_of(&exit), how: words_of(&exit) }
             }
@@ -155,7 +161,21 @@ impl Reap {
                 Event::ExecutorEnded { epoch, reason: Reason::ExecutorLost, how }
             }
         };
-        self.board.apply(id, event);
+        if self.facade.may_inherit(record) {
+            self.bury(record.clone(), name.to_owned(), event);
+        } else {
+            self.board.apply(id, event);
+        }
+    }
+
+    /// What it left is said before its end is judged (NEW-112); meanwhile the life's own limits hold.
+    fn bury(self: &Arc<Self>, record: ExecutorRecord, name: String, ended: Event) {
+        self.work_on(name, |this, _| async move {
+            match this.facade.inherit(&record).await {
+                Inherited::Settled => drop(this.board.apply(record.id, ended)),
+                Inherited::NotYet => tokio::time::sleep(TICK).await,
+            }
+        });
     }
 
     fn subject(&self, id: AssignmentId) -> Subject {

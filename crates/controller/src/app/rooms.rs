@@ -20,7 +20,6 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     let capabilities = Arc::new(OnceLock::new());
     let fetch = Arc::new(fetch(&parts, &capabilities));
     let launch = Arc::new(launch(&parts));
-    let reap = Arc::new(reap(&parts));
     let report = Arc::new(Report {
         board: Arc::clone(&parts.board),
         ops: parts.ops.clone(),
@@ -35,6 +34,7 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     };
     let traffic = upstream.traffic();
     let facade = Arc::new(facade(&parts, upstream, capabilities));
+    let reap = Arc::new(reap(&parts, Arc::clone(&facade)));
     let Parts { identity, facade_listener, ops_listener, ops, board, config, .. } = parts;
     let mut rooms = Rooms::new();
     let (stop_fetch, fetched) = (shutdown.fetch.clone(), shutdown.fetched.clone());
@@ -100,13 +100,14 @@ fn launch(parts: &Parts) -> Launch {
     }
 }
 
-fn reap(parts: &Parts) -> Reap {
+fn reap(parts: &Parts, facade: Arc<Facade>) -> Reap {
     Reap {
         gitea: Arc::clone(&parts.gitea),
         board: Arc::clone(&parts.board),
         backend: parts.backend.clone(),
         instance: parts.config.instance.clone(),
         ops: parts.ops.clone(),
+        facade,
         kind: KIND,
         tracker: parts.tracker.clone(),
         busy: Default::default(),

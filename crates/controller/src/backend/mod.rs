@@ -35,6 +35,15 @@ pub trait Backend: Send + Sync + 'static {
     /// [`BackendError`]; the mark may be written or not, call again.
     fn mark(&self, name: &str, mark: Mark) -> BoxFuture<'_, Result<Marked, BackendError>>;
 
+    /// The last report that an executor left undelivered (NEW-112), sealed; none where nothing outlives an executor.
+    ///
+    /// # Errors
+    /// [`BackendError`]; there may be one, call again.
+    fn last_report(&self, name: &str) -> BoxFuture<'_, Result<Option<Vec<u8>>, BackendError>> {
+        let _ = name;
+        futures::future::ready(Ok(None)).boxed()
+    }
+
     /// Takes the identity away, kills what still runs, removes the object. `Ok` means that nothing is left; an executor
     /// that is not there is `Ok`.
     ///

@@ -14,6 +14,8 @@ use domain::capability::KeyRing;
 use domain::executor_api::{ASSIGNMENT_HEADER, CAPABILITY_HEADER, READY_PATH, REPORT_PATH};
 use domain::id::{AssignmentId, Epoch, InstanceId};
 use domain::identity::SpiffeId;
+use domain::last_report::{LastReport, Unopened};
+use domain::metadata::ExecutorRecord;
 
 use super::answer;
 use crate::board::{Board, Recovery};
@@ -47,6 +49,17 @@ impl Caller {
 
     pub(super) fn epoch(self) -> Epoch {
         self.epoch
+    }
+
+    /// Who left this file; that it opens proves as much as its capability would (NEW-112).
+    pub(super) fn of_last_report(
+        ring: &KeyRing,
+        record: &ExecutorRecord,
+        file: &[u8],
+    ) -> Result<(Self, LastReport), Unopened> {
+        let (epoch, report) = LastReport::open(ring, file, &record.instance, record.id)?;
+        let caller = Self { id: record.id, epoch, standing: Standing::Live };
+        if epoch == record.epoch { Ok((caller, report)) } else { Err(Unopened) }
     }
 
     pub(super) fn is_live(self) -> bool {

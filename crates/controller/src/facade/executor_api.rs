@@ -13,6 +13,7 @@ use domain::reason::Reason;
 
 use super::auth::Caller;
 use super::{Facade, answer};
+use crate::backend::BackendError;
 use crate::telemetry::events::{AssignmentEvent, Detail, assignment_processing_error, assignment_transition};
 
 /// `GET` of the readiness route: assignment, capability and identity were checked by the layer; loads nothing else.
@@ -37,15 +38,21 @@ pub(super) async fn report(
     let Some(actions) = facade.board.apply(caller.id(), event) else {
         return Json(Reply { go_on: false }).into_response();
     };
-    if actions.contains(&Action::WriteInterrupted) {
-        // Before the announcement is answered it must stand where the next process finds it.
-        let mark = Mark::Interrupted(facade.board.now());
-        if let Err(error) = facade.backend.mark(&facade.name_of(caller), mark).await {
-            assignment_processing_error(&facade.subject(caller), &format!("interruption mark: {error}"));
-            return answer::error(ErrorCode::Unavailable, "the interruption could not be written; say it again");
-        }
+    if let Err(error) = facade.write_interrupted(caller, &actions).await {
+        assignment_processing_error(&facade.subject(caller), &format!("interruption mark: {error}"));
+        return answer::error(ErrorCode::Unavailable, "the interruption could not be written; say it again");
     }
     Json(Reply { go_on: !actions.contains(&Action::Stop) }).into_response()
+}
+
+impl Facade {
+    /// Before an announcement is answered it must stand where the next process finds it.
+    pub(super) async fn write_interrupted(&self, caller: Caller, actions: &[Action]) -> Result<(), BackendError> {
+        if actions.contains(&Action::WriteInterrupted) {
+            self.backend.mark(&self.name_of(caller), Mark::Interrupted(self.board.now())).await?;
+        }
+        Ok(())
+    }
 }
 
 fn event_of(caller: Caller, report: &Report) -> Event {

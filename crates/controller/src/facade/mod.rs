@@ -4,6 +4,7 @@
 mod answer;
 mod auth;
 mod executor_api;
+mod inherit;
 mod listener;
 mod proxy;
 mod service;
@@ -26,6 +27,7 @@ use crate::board::Board;
 use crate::ops::Ops;
 use crate::telemetry::events::Subject;
 use auth::{Caller, Gate};
+pub use inherit::Inherited;
 pub use listener::serve;
 pub use proxy::Upstream;
 

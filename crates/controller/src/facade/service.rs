@@ -120,7 +120,7 @@ fn nothing_to_do() -> ConnectError {
     ConnectError::unauthenticated("there is no task for you here")
 }
 
-fn own_task(caller: Caller, task: i64) -> Result<(), ConnectError> {
+pub(super) fn own_task(caller: Caller, task: i64) -> Result<(), ConnectError> {
     if task == caller.id().task().get() {
         return Ok(());
     }
@@ -202,7 +202,7 @@ impl Facade {
         Ok(self.board.apply(id, Event::ClaimWritten { epoch, log_shift }).unwrap_or_default())
     }
 
-    async fn take_state(
+    pub(super) async fn take_state(
         &self,
         caller: Caller,
         mut request: proto::UpdateTaskRequest,
@@ -267,7 +267,7 @@ impl Facade {
         Err(ConnectError::unavailable("the steps could not be recorded; say them again"))
     }
 
-    async fn take_rows(
+    pub(super) async fn take_rows(
         &self,
         caller: Caller,
         index: u64,

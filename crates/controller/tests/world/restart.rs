@@ -67,6 +67,26 @@ async fn a_job_that_ends_while_the_controller_is_away_is_reported() {
     world.finish().await;
 }
 
+/// T9, NEW-112, F110: the same, and the executor is killed with its last report undelivered: the next controller finds it
+/// in the executor's folder, which the job could not read, and says it.
+#[tokio::test]
+async fn a_report_outlives_its_executor() {
+    let mut world = world(1).await;
+    let job = in_the_middle(&world).await;
+    world.kill9();
+    world.desk.open_gate("middle");
+    world.eventually("the runner has gone", SOON, |world| none(world.runners().len())).await;
+    let left = world.state().join("executors").join(&world.executors()[0]).join("last-report");
+    let content = std::fs::read(&left).unwrap();
+    assert!(!content.windows(6).any(|part| part == b"second"), "the job's rows can be read");
+    world.signal_only(&world.executor_processes(), Signal::Kill);
+    world.eventually("the executor has gone", SOON, |world| none(world.executor_processes().len())).await;
+    assert!(!world.gitea.state(job).status.is_end());
+    world.restart();
+    assert_nothing_lost(&world, job).await;
+    world.finish().await;
+}
+
 /// T6, F40, NEW-53, NEW-54: the controller is killed, once and twice, when an executor exists that has not asked for its
 /// task: it is adopted and gets it.
 #[tokio::test]

@@ -6,6 +6,7 @@
 //! capability       0400, taken away by the executor                written by the controller
 //! supervisor.json  who supervises it; nothing was started before   written by the supervisor, once
 //! exit.json        how it ended; nothing of it runs any more       written by the supervisor, last
+//! last-report      sealed; what could not be delivered yet         written by the executor
 //! lock             held by the supervisor for life
 //! executor.log     output of the executor
 //! work/            its home and working directory
@@ -28,6 +29,9 @@ use serde::{Deserialize, Serialize};
 use super::super::{ExecutorState, Exit};
 use super::process::Process;
 use crate::files::{self, Reserved};
+
+/// Two calls of 16 MiB and a line.
+const LAST_REPORT_LIMIT: u64 = 33 << 20;
 
 /// What an executor is, in the form of a Pod's metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +182,17 @@ impl Folder {
         let room = Reserved::new(&self.path.join("exit.json"))?;
         files::write(&entry, &serde_json::to_vec_pretty(supervisor)?)?;
         Ok(LastWord(room))
+    }
+
+    /// What the executor left undelivered; as long as one call may be, and no longer.
+    pub(super) fn last_report(&self) -> io::Result<Option<Vec<u8>>> {
+        use std::io::Read as _;
+        let mut content = Vec::new();
+        match File::open(self.path.join(domain::last_report::FILE)) {
+            Ok(file) => file.take(LAST_REPORT_LIMIT).read_to_end(&mut content).map(|_| Some(content)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn exit(&self) -> Option<Exit> {

@@ -245,6 +245,15 @@ impl Backend for LocalBackend {
         .boxed()
     }
 
+    fn last_report(&self, name: &str) -> BoxFuture<'_, Result<Option<Vec<u8>>, BackendError>> {
+        let folder = self.folder(name);
+        async move {
+            let left = on_files(move || folder.last_report()).await?;
+            left.map_err(|error| transient(format!("last report: {error}")))
+        }
+        .boxed()
+    }
+
     fn mark(&self, name: &str, mark: Mark) -> BoxFuture<'_, Result<Marked, BackendError>> {
         let name = name.to_owned();
         async move {
