@@ -49,7 +49,7 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     rooms.spawn(named("reap", reap.run(stop())));
     rooms.spawn(named("pulse", Arc::new(pulse).run(stop())));
     rooms.spawn(named("report", report.run(stop())));
-    rooms.spawn(named("facade", facade::serve(facade_listener, identity.acceptor(), facade.router(), stop())));
+    rooms.spawn(named("facade", facade::serve(facade_listener, identity.acceptor(), facade, stop())));
     let capacity = config.capacity.local.get();
     let gauges = Gauges { board, identity, ops: ops.clone(), kind: KIND, capacity, traffic };
     rooms.spawn(named("gauges", gauges::run(gauges, stop())));

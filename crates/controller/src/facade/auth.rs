@@ -18,7 +18,9 @@ use domain::last_report::{LastReport, Unopened};
 use domain::metadata::ExecutorRecord;
 
 use super::answer;
-use crate::board::{Board, Recovery};
+use super::connection::Line;
+use super::shares::Shares;
+use crate::board::{Board, Recovery, View};
 use crate::ops::Ops;
 
 /// The SPIFFE ID of the TLS peer, put there by the listener; never taken from a header.
@@ -51,6 +53,12 @@ impl Caller {
         self.epoch
     }
 
+    /// Somebody for a test.
+    #[cfg(test)]
+    pub(super) fn of_test(id: AssignmentId) -> Self {
+        Self { id, epoch: Epoch::FIRST, standing: Standing::Live }
+    }
+
     /// Who left this file; that it opens proves as much as its capability would (NEW-112).
     pub(super) fn of_last_report(
         ring: &KeyRing,
@@ -73,6 +81,7 @@ pub(super) struct Gate {
     pub(super) ring: Arc<KeyRing>,
     pub(super) instance: InstanceId,
     pub(super) ops: Ops,
+    pub(super) shares: Arc<Shares>,
 }
 
 /// The layer: a request that passes carries its [`Caller`].
@@ -84,6 +93,10 @@ pub(super) async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Req
         return answer::error(ErrorCode::Unavailable, "the executors of this host are being listed; ask again");
     }
     let response = match gate.caller(peer.as_ref(), request.headers()) {
+        Ok(caller) if !gate.seats(&request, caller) => {
+            gate.ops.metrics.facade_denied("connections");
+            answer::error(ErrorCode::ResourceExhausted, "this job has too many connections")
+        }
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -109,6 +122,18 @@ fn method_of(path: &str) -> &'static str {
 }
 
 impl Gate {
+    /// Ties the request's connection to its caller.
+    fn seats(&self, request: &Request, caller: Caller) -> bool {
+        request.extensions().get::<Arc<Line>>().is_none_or(|line| line.speaks_for(caller, &self.shares))
+    }
+
+    /// Whether nothing that this caller says changes anything any more: fenced, gone, expired, or past the grace of its
+    /// end (NEW-103).
+    pub(super) fn is_over(&self, caller: Caller) -> bool {
+        let current = |view: View| view.life.epoch() == caller.epoch && !view.wants.removal;
+        !caller.is_live() || !self.board.view(caller.id).is_some_and(current)
+    }
+
     /// The caller, or the one word for what is missing.
     fn caller(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<Caller, &'static str> {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());

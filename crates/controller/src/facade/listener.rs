@@ -1,63 +1,61 @@
-//! Accepts executors: handshake, who the peer is, and one HTTP connection each, under deadlines (SRV-1, FAC-10, FAC-12).
+//! Accepts executors: handshake under a deadline, who the peer is, and one connection each (SRV-1, FAC-10, FAC-12).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tower_service::Service as _;
 
+use super::Facade;
 use super::auth::Peer;
-use crate::identity::peer_id;
+use super::connection::{self, House};
+use crate::identity::peer;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
-const HEADER_READ: Duration = Duration::from_secs(10);
-const HEADER_SIZE: usize = 32 << 10;
-const HEADER_SIZE_H2: u32 = 32 << 10;
 
-/// Serves `router` until `stop`; then no connection is accepted, idle ones end, and running calls are finished
-/// within the caller's drain time.
-pub async fn serve(listener: TcpListener, acceptor: TlsAcceptor, router: Router, stop: CancellationToken) {
-    let connections = TaskTracker::new();
+/// Serves the facade until `stop`; then no connection is accepted, idle ones end, and running calls are finished
+/// within the caller's drain time. Whoever drops this ends the connections.
+pub async fn serve(listener: TcpListener, acceptor: TlsAcceptor, facade: Arc<Facade>, stop: CancellationToken) {
+    let house = Arc::new(facade.house());
+    let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            Some(ended) = connections.join_next() => {
+                noticed(ended);
+                continue;
+            }
             () = stop.cancelled() => break,
         };
         match accepted {
             Ok((stream, _address)) => {
-                let connection = connection(stream, acceptor.clone(), router.clone(), stop.clone());
-                connections.spawn(connection);
+                connections.spawn(connection(stream, acceptor.clone(), Arc::clone(&house), stop.clone()));
             }
             // Out of file descriptors, or the peer gave up: neither is worth ending the facade.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
-    connections.close();
-    connections.wait().await;
+    while let Some(ended) = connections.join_next().await {
+        noticed(ended);
+    }
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, stop: CancellationToken) {
+/// A panic in a call ends its connection and nobody else's (NEW-150).
+fn noticed(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection of the facade broke");
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, house: Arc<House>, stop: CancellationToken) {
     // Small answers to a waiting runner must not wait for more.
     let _best_effort = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
-    let Some(peer) = peer_id(&stream) else { return };
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(Peer(peer.clone()));
-        router.clone().call(request)
-    });
-    let mut http = auto::Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_READ).max_buf_size(HEADER_SIZE);
-    http.http2().timer(TokioTimer::new()).max_header_list_size(HEADER_SIZE_H2);
-    let connection = http.serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    tokio::select! {
-        _ended = connection.as_mut() => return,
-        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
-    }
-    let _ended = connection.await;
+    let Some(peer) = peer(&stream) else { return };
+    let left = Duration::try_from(peer.expires_at.duration_since(Timestamp::now())).unwrap_or_default();
+    connection::serve(stream, Peer(peer.id), Instant::now() + left, &house, &stop).await;
 }

@@ -3,17 +3,19 @@
 
 mod answer;
 mod auth;
+mod connection;
 mod executor_api;
 mod inherit;
+mod intake;
 mod listener;
 mod proxy;
 mod service;
+mod shares;
 mod story;
 
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use domain::capability::KeyRing;
@@ -27,9 +29,12 @@ use crate::board::Board;
 use crate::ops::Ops;
 use crate::telemetry::events::Subject;
 use auth::{Caller, Gate};
+use connection::House;
 pub use inherit::Inherited;
+use intake::Intake;
 pub use listener::serve;
 pub use proxy::Upstream;
+use shares::Shares;
 
 /// Body of a report or a small call (requirements §1.4).
 const SMALL_BODY: usize = 64 << 10;
@@ -59,29 +64,34 @@ pub struct Facade {
 }
 
 impl Facade {
-    /// Everything the facade serves.
-    pub fn router(self: Arc<Self>) -> Router {
+    /// What the listener serves.
+    fn house(self: Arc<Self>) -> House {
+        let shares = Arc::new(Shares::new());
         let gate = Arc::new(Gate {
             board: Arc::clone(&self.board),
             ring: Arc::clone(&self.ring),
             instance: self.instance.clone(),
             ops: self.ops.clone(),
+            shares: Arc::clone(&shares),
         });
-        let large =
+        let ends = Arc::clone(&gate);
+        let is_over = Arc::new(move |caller| ends.is_over(caller));
+        House { router: self.router(gate, shares), is_over, limits: Default::default() }
+    }
+
+    fn router(self: Arc<Self>, gate: Arc<Gate>, shares: Arc<Shares>) -> Router {
+        // `intake` knows the limit of each procedure; this one is for what it lets through.
+        let limits =
             connectrpc::Limits::default().with_max_request_body_size(LARGE_BODY).with_max_message_size(LARGE_BODY);
-        let small =
-            connectrpc::Limits::default().with_max_request_body_size(SMALL_BODY).with_max_message_size(SMALL_BODY);
         let rpc = connectrpc::Router::new()
             .add_service(Arc::new(service::Service(Arc::clone(&self))) as Arc<service::Service>)
-            .with_route_limits("/runner.v1.RunnerService/Register", small)
-            .with_route_limits("/runner.v1.RunnerService/Declare", small)
-            .with_route_limits("/runner.v1.RunnerService/FetchTask", small)
-            .with_route_limits("/runner.v1.RunnerService/UpdateTask", large)
-            .with_route_limits("/runner.v1.RunnerService/UpdateLog", large);
+            .with_route_limits("/runner.v1.RunnerService/UpdateTask", limits)
+            .with_route_limits("/runner.v1.RunnerService/UpdateLog", limits);
         Router::new()
             .route(READY_PATH, get(executor_api::ready))
-            .route(REPORT_PATH, post(executor_api::report).layer(DefaultBodyLimit::max(SMALL_BODY)))
+            .route(REPORT_PATH, post(executor_api::report))
             .nest_service("/api/actions", rpc.into_axum_service())
+            .layer(from_fn_with_state(Arc::new(Intake::new(shares)), intake::take_in))
             .fallback(proxy::pass)
             .layer(from_fn_with_state(gate, auth::authenticate))
             .with_state(self)

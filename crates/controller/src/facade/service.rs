@@ -11,6 +11,7 @@ use domain::metadata::{Claim, Mark};
 use runner_proto::runner::v1 as proto;
 
 use super::auth::Caller;
+use super::intake::Held;
 use super::{Facade, story};
 use crate::backend::Marked;
 use crate::correspondence::Correspondence;
@@ -91,8 +92,12 @@ impl proto::RunnerService for Service {
         if !caller.is_live() {
             return Response::ok(result(caller.id(), Some(Outcome::Cancelled)));
         }
-        let facade = Arc::clone(&self.0);
-        finished(self.0.tracker.spawn(async move { facade.take_state(caller, request).await })).await
+        let (facade, held) = (Arc::clone(&self.0), held(&ctx));
+        let call = async move {
+            let _held = held;
+            facade.take_state(caller, request).await
+        };
+        finished(self.0.tracker.spawn(call)).await
     }
 
     async fn update_log(
@@ -107,13 +112,22 @@ impl proto::RunnerService for Service {
         if !caller.is_live() {
             return Response::ok(ack(index + request.rows.len() as u64));
         }
-        let facade = Arc::clone(&self.0);
-        finished(self.0.tracker.spawn(async move { facade.take_rows(caller, index, request).await })).await
+        let (facade, held) = (Arc::clone(&self.0), held(&ctx));
+        let call = async move {
+            let _held = held;
+            facade.take_rows(caller, index, request).await
+        };
+        finished(self.0.tracker.spawn(call)).await
     }
 }
 
 fn caller(ctx: &RequestContext) -> Result<Caller, ConnectError> {
     ctx.extensions().get::<Caller>().copied().ok_or_else(|| ConnectError::unauthenticated("no caller"))
+}
+
+/// The message's memory is in use until the call is carried out, also when its sender has gone.
+fn held(ctx: &RequestContext) -> Option<Held> {
+    ctx.extensions().get::<Held>().cloned()
 }
 
 fn nothing_to_do() -> ConnectError {

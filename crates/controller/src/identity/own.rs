@@ -57,15 +57,15 @@ pub async fn own_identity(endpoint: &str, id: &SpiffeId, patience: Duration) -> 
         .authorize(authorizer::any())
         .trust_domain_policy(LocalOnly(wanted.trust_domain().clone()))
         .terminal_source_policy(TerminalSourcePolicy::FailClosed)
-        .with_alpn_protocols(["h2", "http/1.1"])
+        .with_alpn_protocols(["http/1.1"])
         .build_with_status()
         .map_err(|error| refuse(&error))?;
     Ok(OwnIdentity { source, acceptor: TlsAcceptor::from(Arc::new(config)), status })
 }
 
 impl OwnIdentity {
-    /// Accepts clients with an X.509-SVID of our own trust domain and nobody else, over HTTP/2 or HTTP/1.1, without
-    /// session resumption, which would skip the check. While our own SVID is withdrawn it accepts nobody.
+    /// Accepts clients with an X.509-SVID of our own trust domain and nobody else, over HTTP/1.1, without session
+    /// resumption, which would skip the check. While our own SVID is withdrawn it accepts nobody.
     #[must_use]
     pub fn acceptor(&self) -> TlsAcceptor {
         self.acceptor.clone()
