@@ -1,6 +1,10 @@
 //! What is no plain request and therefore not forwarded: tunnels, other protocols, targets that name another server.
 
-use http::{Method, StatusCode, Version, header::UPGRADE, request};
+use http::{
+    Method, StatusCode, Version,
+    header::{HOST, UPGRADE},
+    request,
+};
 
 use crate::hop::tokens;
 
@@ -16,6 +20,9 @@ pub enum Refused {
     /// The request line names a server (`GET http://host/…`); only a path is taken.
     #[error("the request target must be a path")]
     Target,
+    /// Two readers could take two hosts from it (RFC 9112, section 3.2).
+    #[error("a request has one Host")]
+    Hosts,
 }
 
 impl Refused {
@@ -23,9 +30,8 @@ impl Refused {
     #[must_use]
     pub fn status(self) -> StatusCode {
         match self {
-            Self::Connect => StatusCode::METHOD_NOT_ALLOWED,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
-            Self::Target => StatusCode::BAD_REQUEST,
+            Self::Connect | Self::Target | Self::Hosts => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -36,10 +42,13 @@ impl Refused {
 /// and go on over HTTP/1.1 when it is ignored, as RFC 9110 section 7.8 allows.
 ///
 /// # Errors
-/// [`Refused`] for CONNECT, an upgrade, and any target that is not in origin form.
+/// [`Refused`] for CONNECT, an upgrade, several hosts, and any target that is not in origin form.
 pub fn check(head: &request::Parts) -> Result<(), Refused> {
     if head.method == Method::CONNECT {
         return Err(Refused::Connect);
+    }
+    if head.headers.get_all(HOST).iter().nth(1).is_some() {
+        return Err(Refused::Hosts);
     }
     if tokens(&head.headers, UPGRADE).any(|protocol| !protocol.eq_ignore_ascii_case("h2c")) {
         return Err(Refused::Upgrade);
@@ -70,6 +79,7 @@ mod tests {
         assert_eq!(verdict(Request::get("/a/b?c=d")), Ok(()));
         assert_eq!(verdict(Request::get("http://other/a")), Err(Refused::Target));
         assert_eq!(verdict(Request::options("*")), Err(Refused::Target));
+        assert_eq!(verdict(Request::get("/").header("host", "a").header("host", "a")), Err(Refused::Hosts));
         assert_eq!(verdict(Request::connect("other:443")), Err(Refused::Connect));
         assert_eq!(verdict(Request::get("https://us/a").version(Version::HTTP_2)), Ok(()));
         assert_eq!(verdict(Request::connect("https://us/a").version(Version::HTTP_2)), Err(Refused::Connect));

@@ -16,7 +16,7 @@ mod story;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use domain::capability::KeyRing;
 use domain::executor_api::{READY_PATH, REPORT_PATH};
@@ -93,6 +93,7 @@ impl Facade {
             .nest_service("/api/actions", rpc.into_axum_service())
             .layer(from_fn_with_state(Arc::new(Intake::new(shares)), intake::take_in))
             .fallback(proxy::pass)
+            .layer(from_fn(proxy::plain))
             .layer(from_fn_with_state(gate, auth::authenticate))
             .with_state(self)
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use axum::middleware::Next;
 use axum::response::Response;
 use connectrpc::ErrorCode;
 use domain::executor_api::GITEA_BASE_HEADER;
@@ -66,6 +67,21 @@ pub struct Upstream {
     base: HeaderValue,
     /// Bytes of request bodies that passed, and of response bodies.
     traffic: [Arc<AtomicU64>; 2],
+}
+
+/// The layer: behind it a request names a path of this server, and one path whoever reads it (NEW-97, SRV-2). For every
+/// route, so that an encoded spelling of one is not another.
+pub(super) async fn plain(request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    if let Err(refused) = forward::check(&head) {
+        let mut response = answer::error(ErrorCode::InvalidArgument, &refused.to_string());
+        *response.status_mut() = refused.status();
+        return response;
+    }
+    if let Err(malformed) = path::parse(head.uri.path()) {
+        return answer::error(ErrorCode::InvalidArgument, &malformed.to_string());
+    }
+    next.run(Request::from_parts(head, body)).await
 }
 
 /// Everything that is not RunnerService and not the executor's own reports.

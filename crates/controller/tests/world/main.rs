@@ -4,6 +4,7 @@
 
 mod cancel;
 mod gitea_away;
+mod hostile;
 mod interruption;
 mod jobs;
 mod lost_answers;

@@ -77,7 +77,7 @@ async fn what_is_no_plain_request_is_refused() {
     let proxy = Proxy::before(mirror().await).await;
     for (request, status) in [
         ("GET / HTTP/1.1\r\nhost: a\r\n\r\n", 200),
-        ("CONNECT other:443 HTTP/1.1\r\nhost: other\r\n\r\n", 405),
+        ("CONNECT other:443 HTTP/1.1\r\nhost: other\r\n\r\n", 400),
         ("GET http://other/ HTTP/1.1\r\nhost: other\r\n\r\n", 400),
         ("OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", 501),
