@@ -31,7 +31,7 @@ pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
     let (instance, components) = (config.instance.to_string(), config.components.to_string());
     let say = |event| controller_transition(event, &instance, &components);
     say(ControllerEvent::Starting);
-    let upstream = Upstream::new(config.gitea.url.as_str())?;
+    let upstream = Upstream::new(config.gitea.url.as_str(), config.facade.paths.clone())?;
     let parts = Parts::build(config).await?;
     let (readiness, tracker) = (parts.ops.readiness.clone(), parts.tracker.clone());
     let board = Arc::clone(&parts.board);

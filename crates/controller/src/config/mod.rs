@@ -24,6 +24,8 @@ use std::time::Duration;
 use domain::id::{Backend, InstanceId};
 use domain::identity::{IdentityRules, SpiffeId, TrustDomain};
 
+use crate::facade::AllowList;
+
 pub use components::{Component, Components};
 pub use secret::{SecretFile, SecretRule};
 pub use setting::{ConfigErrors, SettingError};
@@ -118,6 +120,8 @@ pub struct Facade {
     pub listen: SocketAddr,
     /// Keys of the capabilities.
     pub capability: Keys,
+    /// What jobs may reach of Gitea.
+    pub paths: AllowList,
 }
 
 /// A key and, while it is replaced, the one before.

@@ -17,6 +17,7 @@ use super::secret::{SecretFile, SecretRule};
 use super::setting::{Need, Problem, Row, Setting, Shown, When};
 use super::value::{self, FacadeUrl, GiteaUrl, WorkloadEndpoint};
 use super::{Issuer, LogFormat, LogLevel, QueueKind};
+use crate::facade::AllowList;
 
 use Component::{LocalWorker, PodWorker, VmWorker};
 use Need::{Optional, Required};
@@ -360,9 +361,9 @@ settings! {
         value::any,
         "a pool name",
         "Pool of sandboxes.";
-    PROXY_PATHS_FILE: PathBuf = None, Always, Optional, Plain,
-        value::absolute,
-        "an absolute path",
+    PROXY_PATHS_FILE: AllowList = None, Always, Optional, Plain,
+        value::allow_list,
+        "an absolute path of a file with one rule per line, for example GET,HEAD /api/v1/**",
         "Allow-list of the repository proxy; without it the built-in list.";
     UNTRUSTED_POLICY: String = None, Always, Optional, Plain,
         value::any,

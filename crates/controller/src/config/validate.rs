@@ -207,7 +207,8 @@ impl Reader<'_> {
         let (url, listen) = (self.get(&table::RUNNER_FACADE_URL), self.get(&table::RUNNER_FACADE_LISTEN));
         let capability =
             self.keys(&table::RUNNER_FACADE_CAPABILITY_KEY_FILE, &table::RUNNER_FACADE_CAPABILITY_KEY_PREVIOUS_FILE);
-        Some(Facade { url: url?, listen: listen?, capability: capability? })
+        let paths = self.optional(&table::PROXY_PATHS_FILE).map(Option::unwrap_or_default);
+        Some(Facade { url: url?, listen: listen?, capability: capability?, paths: paths? })
     }
 
     fn keys(&self, current: &Setting<SecretFile>, previous: &Setting<SecretFile>) -> Option<Keys> {

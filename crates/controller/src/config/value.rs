@@ -13,6 +13,7 @@ use domain::id::Backend;
 use http::Uri;
 
 use super::setting::Problem;
+use crate::facade::AllowList;
 
 fn invalid<T>(why: impl Into<String>) -> Result<T, Problem> {
     Err(Problem::Invalid(why.into()))
@@ -261,6 +262,11 @@ pub(super) fn default_backend(text: &str) -> Result<Option<Backend>, Problem> {
 pub(super) fn absolute(text: &str) -> Result<PathBuf, Problem> {
     let path = PathBuf::from(text);
     if path.is_absolute() { Ok(path) } else { invalid("it is not an absolute path") }
+}
+
+/// The allow-list in the file at an absolute path.
+pub(super) fn allow_list(text: &str) -> Result<AllowList, Problem> {
+    AllowList::read(&absolute(text)?).map_err(|error| Problem::Invalid(error.to_string()))
 }
 
 /// Text that obeys no further rule here; the component that uses it checks the rest.

@@ -1,6 +1,7 @@
 //! What executors talk to: RunnerService, their own reports, and the allow-listed way to the repository, all behind
 //! SPIFFE mTLS and one authentication layer (invariant 6).
 
+mod allow;
 mod answer;
 mod auth;
 mod connection;
@@ -28,6 +29,7 @@ use crate::backend::Backend;
 use crate::board::Board;
 use crate::ops::Ops;
 use crate::telemetry::events::Subject;
+pub use allow::{AllowError, AllowList};
 use auth::{Caller, Gate};
 use connection::House;
 pub use inherit::Inherited;

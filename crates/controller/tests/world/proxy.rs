@@ -1,9 +1,9 @@
 //! What a job reaches through the loopback proxy (T19, F100 to F103, NEW-94 to NEW-97).
 
 use testkit::gitea::Status;
-use testkit::world::{SOON, World, job};
+use testkit::world::{Plan, SOON, World, job};
 
-use crate::world;
+use crate::{planned, world};
 
 /// Runs a job of these requests; their answers in order.
 async fn asked(world: &World, requests: &[&str]) -> Vec<String> {
@@ -44,6 +44,21 @@ async fn the_allow_list() {
         assert!(answer.ends_with(" 403") || answer.ends_with(" 401"), "{answer}");
     }
     assert_eq!(world.gitea.seen().len(), allowed.len(), "it never reached Gitea");
+    world.finish().await;
+}
+
+/// NEW-95: a list of one's own replaces the built-in one.
+#[tokio::test]
+async fn a_list_of_ones_own() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "# little\nGET /api/v1/version\n* /*/*/**\n").unwrap();
+    let world = planned(Plan::capacity(1).set("PROXY_PATHS_FILE", file.path().to_str().unwrap())).await;
+    let requests = ["GET /api/v1/version", "GET /acme/app/wiki", "GET /api/v1/user", "GET /api/internal/x"];
+    let answers = asked(&world, &requests).await;
+    assert_eq!(
+        answers.iter().map(|answer| &answer[answer.len() - 3..]).collect::<Vec<_>>(),
+        ["200", "200", "403", "403"]
+    );
     world.finish().await;
 }
 
