@@ -40,7 +40,7 @@ and write into a workflow:
     build:
       runs-on: local          # or: self-hosted
 
-Without a command word, `controller` is meant.
+Without a command word, `controller` is meant, when its settings are in the environment; else this help is shown.
 
 Exit codes:
   0  orderly end (a signal, or the command did what it was asked)
@@ -74,8 +74,14 @@ pub enum Command {
     },
     /// Prints a completion script: gitea-dynamic-runner completions bash > FILE
     Completions {
-        /// The shell.
+        /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Prints the manual page, or writes one page per command into a folder
+    #[command(after_long_help = MAN_HELP)]
+    Man {
+        /// The folder, which must exist; pages of the same name are written anew
+        dir: Option<PathBuf>,
     },
     /// Keeps one local executor; started by the local backend
     #[command(hide = true)]
@@ -86,12 +92,16 @@ pub enum Command {
 }
 
 const STANDALONE_HELP: &str = "\
-The first start registers with Gitea and keeps UUID and token in the state folder; later starts need no token file.
+The first start registers with Gitea; later starts need neither --gitea nor a token file.
 Ctrl-C or SIGTERM ends it in order. Running jobs go on, and the next start takes them up again.
+
+Remembered in the state folder: the Gitea, the runner's name, UUID and token, the trust domain, keys, queue and jobs.
+Not remembered: --capacity, --label, --ops-listen, --config, --set. Say them at every start, or keep them in a file.
 
 Examples:
   gitea-dynamic-runner standalone --gitea https://git.example.org --registration-token-file token.txt
-  gitea-dynamic-runner standalone --gitea https://git.example.org --capacity 4 --label fast
+  gitea-dynamic-runner standalone --capacity 4 --label fast
+  gitea-dynamic-runner standalone --config /etc/gitea-dynamic-runner.toml
 
 What to write into a workflow: `runs-on: local`, `runs-on: self-hosted`, or one of your own --label.
 
@@ -121,6 +131,12 @@ Exit codes: 0 the runner ended and every final report was delivered, 10 no exact
 in time, 12 nothing to do, 13 the runner failed to start, 14 a final report was not delivered; otherwise the runner's
 own code. It never says anything about the job's result.";
 
+const MAN_HELP: &str = "\
+Examples:
+  gitea-dynamic-runner man | man -l -
+  gitea-dynamic-runner man /usr/local/share/man/man1
+  man gitea-dynamic-runner-standalone";
+
 const STATUS_HELP: &str = "\
 Examples:
   gitea-dynamic-runner status                                   # the standalone of this user
@@ -144,7 +160,7 @@ pub struct SettingsArgs {
     /// Settings file (TOML): the names in lower case
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Components to run, the same as COMPONENTS
+    /// Components to run, the same as COMPONENTS (default: all; `standalone` sets it itself)
     #[arg(long, value_name = "LIST")]
     pub components: Option<String>,
     /// Any setting; wins over environment and file
@@ -155,22 +171,22 @@ pub struct SettingsArgs {
 /// Flags of `standalone`.
 #[derive(Debug, Clone, Args)]
 pub struct StandaloneArgs {
-    /// Address of the Gitea, as in the browser
+    /// Address of the Gitea, as in the browser; remembered after the first start
     #[arg(long, value_name = "URL")]
-    pub gitea: String,
-    /// File with the registration token (Gitea: Settings → Actions → Runners → Create new Runner); first start
+    pub gitea: Option<String>,
+    /// File with the registration token (Gitea: Settings → Actions → Runners → Create new Runner); first start only
     #[arg(long, value_name = "FILE")]
     pub registration_token_file: Option<PathBuf>,
-    /// Where registration, keys, queue and running jobs are kept
+    /// Where registration, keys, queue and running jobs are kept (default: see "State folder" in --help)
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// How many jobs run at the same time
+    /// How many jobs run at the same time, 1 to 1024 (default: 1)
     #[arg(long, value_name = "N")]
     pub capacity: Option<String>,
-    /// One more label for runs-on, beside `self-hosted` and `local`; may be repeated
+    /// One more label for runs-on, beside `self-hosted` and `local`; may be repeated (default: none)
     #[arg(long, value_name = "L")]
     pub label: Vec<String>,
-    /// Address for health, metrics and status; port 0 lets the kernel choose
+    /// Address for health, metrics and status; port 0 lets the kernel choose (default: 127.0.0.1:0)
     #[arg(long, value_name = "ADDR")]
     pub ops_listen: Option<String>,
     /// SPIFFE trust domain of the jobs' identities; fixed at the first start (default: made of the instance id)
@@ -229,6 +245,9 @@ pub enum ConfigView {
 pub enum Parsed {
     /// Do this.
     Run(Box<Command>),
+    /// Nothing but the program's name: `controller` when the environment configures one (CMP-9), else a person who
+    /// looks around.
+    Bare,
     /// `--help` or `--version`: print on stdout, exit 0.
     Info(String),
     /// Wrong usage: print on stderr, exit 2.
@@ -238,6 +257,9 @@ pub enum Parsed {
 /// Reads a command line, program name first. An unknown word is `unknown command "x"` (CMP-9).
 pub fn parse(argv: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Parsed {
     let argv: Vec<OsString> = argv.into_iter().map(Into::into).collect();
+    if argv.len() < 2 {
+        return Parsed::Bare;
+    }
     if let Some(word) = argv.get(1).and_then(|w| w.to_str()).filter(|w| !w.starts_with('-'))
         && word != "help"
         && Cli::command().find_subcommand(word).is_none()
@@ -252,6 +274,25 @@ pub fn parse(argv: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Par
             _ => Parsed::Usage(error.render().to_string()),
         },
     }
+}
+
+/// The command line as completions and manual pages show it: without the words that only this program says to itself.
+#[must_use]
+pub fn documented() -> clap::Command {
+    let whole = Cli::command();
+    let shown = whole.get_subcommands().filter(|word| !word.is_hide_set()).cloned();
+    SettingsArgs::augment_args(clap::Command::new("gitea-dynamic-runner"))
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(whole.get_about().cloned().unwrap_or_default())
+        .after_long_help(AFTER_HELP)
+        .args_conflicts_with_subcommands(true)
+        .subcommands(shown)
+}
+
+/// What `--help` says.
+#[must_use]
+pub fn help() -> String {
+    Cli::command().render_long_help().to_string()
 }
 
 fn unknown_command(word: &str) -> String {
@@ -291,7 +332,7 @@ mod tests {
     /// CMP-9: no word means `controller`, with its flags; the old words stay.
     #[test]
     fn no_word_means_controller() {
-        assert!(matches!(run(""), Command::Controller(_)));
+        assert!(matches!(parse(["gitea-dynamic-runner"]), Parsed::Bare));
         assert!(matches!(run("controller"), Command::Controller(_)));
         assert!(matches!(run("executor"), Command::Executor));
         let Command::Controller(settings) = run("--components scheduler --set local_capacity=2") else {
@@ -306,7 +347,7 @@ mod tests {
     fn unknown_words_and_surplus_arguments() {
         assert!(usage("frobnicate").starts_with("unknown command \"frobnicate\"\n"));
         assert!(usage("contoller --components x").starts_with("unknown command \"contoller\"\n"));
-        for surplus in ["controller extra", "executor extra", "status extra", "standalone", "--nonsense"] {
+        for surplus in ["controller extra", "executor extra", "status extra", "standalone extra", "--nonsense"] {
             assert!(usage(surplus).contains("Usage"), "{surplus}: {}", usage(surplus));
         }
         assert!(usage("status --state a --ops http://127.0.0.1:1").contains("cannot be used with"));
@@ -321,5 +362,19 @@ mod tests {
         }
         assert!(!help.contains("supervise"));
         Cli::command().debug_assert();
+        documented().debug_assert();
+    }
+
+    /// The defaults that the help of `standalone` names are those of the table, and it says what is remembered.
+    #[test]
+    fn help_names_the_defaults() {
+        let Parsed::Info(help) = parse(["gitea-dynamic-runner", "standalone", "--help"]) else { panic!("no help") };
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let capacity = crate::config::table::LOCAL_CAPACITY.default.unwrap_or_default();
+        assert!(help.contains(&format!("(default: {capacity})")), "{help}");
+        assert!(help.contains(&format!("(default: {STANDALONE_OPS})")), "{help}");
+        for flag in ["--capacity,", "--label,", "--ops-listen,", "the trust domain,"] {
+            assert!(help.contains(flag), "{flag}: {help}");
+        }
     }
 }

@@ -5,16 +5,16 @@
 
 use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::CommandFactory as _;
-
-use crate::args::{Cli, Command, ConfigView, Parsed, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs, parse};
+use crate::args::{self, Command, ConfigView, Parsed, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs, parse};
 use crate::backend::local::supervisor;
 use crate::config::raw::Raw;
 use crate::config::{self, Config, ConfigErrors, Log, LogFormat, LogLevel, Supplied, effective, validate};
 use crate::lease::Held;
+use crate::manual;
 use crate::ops::{client, status, svid};
 use crate::standalone::{self, StartError, Surroundings, words};
 use crate::telemetry::{self, Secrets, events};
@@ -26,6 +26,13 @@ const USAGE: u8 = 2;
 pub fn run(argv: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>) -> ExitCode {
     match parse(argv) {
         Parsed::Run(command) => dispatch(*command),
+        Parsed::Bare if Raw::collect(&SettingsArgs::default(), Raw::process_environment().into_iter()).is_meant() => {
+            dispatch(Command::Controller(SettingsArgs::default()))
+        }
+        Parsed::Bare => {
+            say(&args::help());
+            ExitCode::from(USAGE)
+        }
         Parsed::Info(text) => answer(&text),
         Parsed::Usage(text) => {
             say(&text);
@@ -46,8 +53,23 @@ fn dispatch(command: Command) -> ExitCode {
         Command::Config { view } => show_config(view),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "gitea-dynamic-runner", &mut script);
+            clap_complete::generate(shell, &mut args::documented(), "gitea-dynamic-runner", &mut script);
             answer(&String::from_utf8_lossy(&script))
+        }
+        Command::Man { dir } => write_manual(dir.as_deref()),
+    }
+}
+
+fn write_manual(dir: Option<&Path>) -> ExitCode {
+    let written = match dir {
+        Some(dir) => manual::write(dir).map_err(|error| format!("write manual pages into {}: {error}", dir.display())),
+        None => manual::page().map_err(|error| error.to_string()),
+    };
+    match written {
+        Ok(text) => answer(&text),
+        Err(problem) => {
+            say(&format!("error: {problem}\n"));
+            ExitCode::FAILURE
         }
     }
 }

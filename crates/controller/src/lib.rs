@@ -17,6 +17,7 @@ pub mod holder;
 pub mod identity;
 pub mod launch;
 pub mod lease;
+pub mod manual;
 pub mod ops;
 pub mod pulse;
 pub mod queue;

@@ -37,7 +37,44 @@ fn usage() {
     let help = run(&["--help"], &[]);
     exits(&help, 0);
     assert!(help.stderr.is_empty() && text(&help.stdout).contains("runs-on: local"));
-    exits(&run(&["completions", "bash"], &[]), 0);
+}
+
+/// CMP-9: nothing but the name, in an environment that configures nothing, shows the help and not a list of errors.
+#[test]
+fn a_bare_call_helps() {
+    let bare = run(&[], &[("LOG_LEVEL", "debug"), ("PATH", "/bin")]);
+    exits(&bare, 2);
+    assert_eq!(text(&bare.stderr), text(&run(&["--help"], &[]).stdout));
+    assert!(bare.stdout.is_empty());
+}
+
+/// Completions and manual pages offer every word of `--help`, and no other.
+#[test]
+fn completions_and_manual_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completions", shell], &[]);
+        exits(&script, 0);
+        let script = text(&script.stdout);
+        assert!(script.contains("standalone") && !script.contains("supervise"), "{shell}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let listed = run(&["man", dir.path().to_str().unwrap()], &[]);
+    exits(&listed, 0);
+    let names = text(&listed.stdout);
+    for page in
+        ["gitea-dynamic-runner.1", "gitea-dynamic-runner-standalone.1", "gitea-dynamic-runner-config-effective.1"]
+    {
+        assert!(names.lines().any(|name| name == page), "{names}");
+    }
+    assert!(!names.contains("supervise") && !names.contains("help"), "{names}");
+    let page = std::fs::read_to_string(dir.path().join("gitea-dynamic-runner-standalone.1")).unwrap();
+    assert!(page.contains("registration\\-token\\-file") && page.contains("Not remembered"), "{page}");
+    let whole = run(&["man"], &[]);
+    exits(&whole, 0);
+    assert!(text(&whole.stdout).contains(".TH gitea-dynamic-runner 1"), "{}", text(&whole.stdout));
+    let nowhere = run(&["man", "/nowhere"], &[]);
+    exits(&nowhere, 1);
+    assert!(text(&nowhere.stderr).contains("/nowhere: No such file"), "{}", text(&nowhere.stderr));
 }
 
 /// CFG-2, CMP-11: no word is the controller; everything that is missing is told at once, one JSON line each, and the

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::secret::plain;
-use super::setting::{SettingError, Shown};
+use super::setting::{Need, SettingError, Shown};
 use super::table;
 use crate::args::SettingsArgs;
 
@@ -70,6 +70,14 @@ impl Raw {
             }
         }
         raw
+    }
+
+    /// Whether somebody configures a controller here: COMPONENTS or a setting that has no default was given. Names like
+    /// LOG_LEVEL may be other programs'.
+    #[must_use]
+    pub fn is_meant(&self) -> bool {
+        let required = |name: &str| table::row(name).is_some_and(|row| row.need == Need::Required);
+        self.values.keys().any(|name| *name == table::COMPONENTS.name || required(name))
     }
 
     /// The environment of this process; values that are not text are left out with a warning.

@@ -13,6 +13,9 @@ pub enum StartError {
     /// No home folder to put the state in.
     #[error("there is no place for the state folder: neither XDG_STATE_HOME nor HOME is set")]
     NoStateFolder,
+    /// The first start needs an address.
+    #[error("this state folder has no registration yet, and no Gitea was named")]
+    GiteaNeeded,
     /// The first start needs a token.
     #[error("this state folder has no registration yet, and no --registration-token-file was given")]
     TokenFileNeeded,
@@ -143,6 +146,11 @@ impl StartError {
         match self {
             Self::Settings(_) => "correct them; `gitea-dynamic-runner config reference` lists every setting".into(),
             Self::NoStateFolder => "name one with --state DIR".into(),
+            Self::GiteaNeeded => {
+                "the first start needs --gitea URL (the address as in the browser) and --registration-token-file FILE; \
+                 another state folder is named with --state DIR"
+                    .into()
+            }
             Self::TokenFileNeeded => format!("{GET_TOKEN}, write it into a file, and add --registration-token-file FILE"),
             Self::TokenFile { .. } => format!("{GET_TOKEN} and write it into that file"),
             Self::OtherGitea { registered, .. } => {
@@ -197,6 +205,7 @@ impl StartError {
         match self {
             Self::Settings(_)
             | Self::NoStateFolder
+            | Self::GiteaNeeded
             | Self::TokenFileNeeded
             | Self::TokenFile { .. }
             | Self::OtherGitea { .. }

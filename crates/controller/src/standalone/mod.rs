@@ -139,9 +139,10 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         None => here.state_folder()?,
     };
     short_enough(&state)?;
-    let (raw, url) = settings(args, here)?;
-    let trust_domain = raw.get("TRUST_DOMAIN").map(|(text, _)| text.to_owned());
     let known = Registration::read(&state)?;
+    let raw = collect(args, here, known.as_ref());
+    let url = judge(&raw)?;
+    let trust_domain = raw.get("TRUST_DOMAIN").map(|(text, _)| text.to_owned());
     let token = match &known {
         Some(known) => {
             same_world(known, &state, &url, trust_domain.as_deref())?;
@@ -250,19 +251,25 @@ fn short_enough(state: &Path) -> Result<(), StartError> {
     Err(StartError::State { path: state.to_owned(), cause })
 }
 
-/// Flags and the rest of the settings, as far as they can be judged now.
-fn settings(args: &StandaloneArgs, here: &Surroundings) -> Result<(Raw, GiteaUrl), StartError> {
+/// Flags and the rest of the settings; the Gitea of a registration where nobody names one.
+fn collect(args: &StandaloneArgs, here: &Surroundings, known: Option<&Registration>) -> Raw {
     let mut raw = Raw::collect(&args.settings, here.environment.iter().cloned());
     for (name, value) in
         [("COMPONENTS", "scheduler,local-worker"), ("QUEUE", "embedded"), ("IDENTITY_ISSUER", "built-in")]
     {
         raw.force(name, value);
     }
-    raw.set("GITEA_INSTANCE_URL", &args.gitea, Source::Flag);
-    let flags =
-        [("LOCAL_CAPACITY", &args.capacity), ("OPS_LISTEN", &args.ops_listen), ("TRUST_DOMAIN", &args.trust_domain)];
+    let flags = [
+        ("GITEA_INSTANCE_URL", &args.gitea),
+        ("LOCAL_CAPACITY", &args.capacity),
+        ("OPS_LISTEN", &args.ops_listen),
+        ("TRUST_DOMAIN", &args.trust_domain),
+    ];
     for (name, value) in flags.iter().filter_map(|(name, value)| value.as_ref().map(|value| (*name, value))) {
         raw.set(name, value, Source::Flag);
+    }
+    if let Some(known) = known {
+        raw.preset("GITEA_INSTANCE_URL", &known.gitea);
     }
     raw.preset("DEFAULT_BACKEND", "local");
     raw.preset("OPS_LISTEN", &crate::args::STANDALONE_OPS.to_string());
@@ -270,10 +277,16 @@ fn settings(args: &StandaloneArgs, here: &Surroundings) -> Result<(Raw, GiteaUrl
         raw.preset("LOG_FORMAT", "text");
     }
     labels(&mut raw, &args.label);
-    check_given(&raw).map_err(StartError::Settings)?;
-    let url = GiteaUrl::parse(&args.gitea).map_err(|problem| {
+    raw
+}
+
+/// Everything that is wrong with the settings as far as it can be told before the rest is made; else the Gitea.
+fn judge(raw: &Raw) -> Result<GiteaUrl, StartError> {
+    check_given(raw).map_err(StartError::Settings)?;
+    let (text, _) = raw.get("GITEA_INSTANCE_URL").ok_or(StartError::GiteaNeeded)?;
+    let url = GiteaUrl::parse(text).map_err(|problem| {
         let row = &crate::config::table::GITEA_INSTANCE_URL;
-        one(SettingError::of("--gitea", row.rule, setting::Shown::Plain, &args.gitea, problem))
+        one(SettingError::of(row.name, row.rule, setting::Shown::Plain, text, problem))
     })?;
     if url.is_exposed() && raw.get("ALLOW_PLAINTEXT").is_none_or(|(text, _)| text != "true") {
         return Err(one(SettingError::new(
@@ -282,7 +295,7 @@ fn settings(args: &StandaloneArgs, here: &Surroundings) -> Result<(Raw, GiteaUrl
             "use https, or add --set ALLOW_PLAINTEXT=true if the network is yours alone",
         )));
     }
-    Ok((raw, url))
+    Ok(url)
 }
 
 /// Each `--label L` is `L=local` beside what EXTRA_LABELS says already.

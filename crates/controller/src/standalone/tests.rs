@@ -118,7 +118,7 @@ impl Bench {
 
     fn args(&self, gitea: &str) -> StandaloneArgs {
         StandaloneArgs {
-            gitea: gitea.to_owned(),
+            gitea: Some(gitea.to_owned()),
             registration_token_file: Some(self.path("token")),
             state: Some(self.path("state")),
             capacity: None,
@@ -209,7 +209,7 @@ async fn registers_once() {
     }
     let folder = std::fs::metadata(bench.path("state")).unwrap().permissions().mode() & 0o777;
     assert_eq!(folder, 0o700);
-    args.registration_token_file = None;
+    (args.registration_token_file, args.gitea) = (None, None);
     let second = bench.start(&args, &bench.here()).await.unwrap_or_else(|e| panic!("{e}"));
     assert!(!second.registered_now);
     assert_eq!(second.config.facade.listen, config.facade.listen);
@@ -377,6 +377,14 @@ async fn token_files() {
          exit 2"
     );
     bench.judge(failed, None, NO_URL, &expect);
+    args.gitea = None;
+    let failed = bench.start(&args, &bench.here()).await;
+    let expect = "\
+this state folder has no registration yet, and no Gitea was named
+the first start needs --gitea URL (the address as in the browser) and --registration-token-file FILE; another state \
+folder is named with --state DIR
+exit 2";
+    bench.judge(failed, None, NO_URL, expect);
 }
 
 const GET_RUNNER: &str =
@@ -431,7 +439,7 @@ async fn another_world() {
     assert_eq!(first.config.identity.trust_domain().to_string(), "ci.example.org");
     let before = bench.state();
 
-    args.gitea = "http://127.0.0.1:1/other".into();
+    args.gitea = Some("http://127.0.0.1:1/other".into());
     let failed = bench.start(&args, &bench.here()).await;
     let expect = "\
 state folder DIR/state is registered with URL, not with http://127.0.0.1:1/other

@@ -52,9 +52,10 @@ type Manual = BTreeMap<String, String>;
 pub(super) async fn untrue(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut ours = Manual::new();
     add_clap(&mut ours, "", &mut crate::Arguments::command());
-    let manuals = [("cargo xtask", ours), ("gitea-dynamic-runner", program_manual(root).await?)];
+    let program = program_manual(root).await?;
+    let mut complaints = unwritten(&program, &manual_pages(root).await?);
+    let manuals = [("cargo xtask", ours), ("gitea-dynamic-runner", program)];
     let known = Known::read(root)?;
-    let mut complaints = Vec::new();
     for file in tracked(root, "*.md")? {
         let name = file.display().to_string();
         if LEFT_OUT.iter().any(|left_out| name.starts_with(left_out)) {
@@ -96,6 +97,41 @@ async fn program_manual(root: &Path) -> anyhow::Result<Manual> {
     }
     step.end("read");
     Ok(manual)
+}
+
+/// The manual pages that the program writes, by name.
+async fn manual_pages(root: &Path) -> anyhow::Result<Manual> {
+    let mut step = Step::begin("manual pages of gitea-dynamic-runner");
+    let dir = tempfile::tempdir().context("make a folder for manual pages")?;
+    let mut command = Command::new(super::cargo());
+    command.args(["run", "--quiet", "--package", "controller", "--bin", "gitea-dynamic-runner", "--", "man"]);
+    command.arg(dir.path()).current_dir(root);
+    let finished = run(command, LIMIT, &mut step).await?;
+    ensure!(finished.status.success(), "gitea-dynamic-runner man: {}", finished.tail(50));
+    let mut pages = Manual::new();
+    for name in finished.out().lines() {
+        let page = std::fs::read_to_string(dir.path().join(name)).with_context(|| format!("read {name}"))?;
+        pages.insert(name.to_owned(), page.replace("\\-", "-"));
+    }
+    step.end("read");
+    Ok(pages)
+}
+
+/// Commands without a manual page, and flags that a page leaves out.
+fn unwritten(manual: &Manual, pages: &Manual) -> Vec<String> {
+    let mut missing = Vec::new();
+    for (path, help) in manual {
+        let name = format!("{}.1", joined("gitea-dynamic-runner", path).replace(' ', "-"));
+        let Some(page) = pages.get(&name) else {
+            missing.push(format!("there is no manual page {name}"));
+            continue;
+        };
+        let listed = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+        let flags = listed.flat_map(|line| line.split(|c: char| c.is_whitespace() || ",=".contains(c)).take(3));
+        let unsaid = flags.filter(|word| word.starts_with("--") && !page.contains(word));
+        missing.extend(unsaid.map(|flag| format!("{name} does not say {flag}")));
+    }
+    missing
 }
 
 fn add_clap(manual: &mut Manual, path: &str, command: &mut clap::Command) {
@@ -244,6 +280,16 @@ mod tests {
         check("p 0.1.0, a.p hide, p@hide", &[]);
         check("p hide --json", &["p knows no \"hide\"", "p  knows no --json"]);
         check("p show --jso", &["p show knows no --jso"]);
+    }
+
+    #[test]
+    fn manual_pages_are_complete() {
+        let manual = Manual::from([("show".to_owned(), "Options:\n  -j, --json <X>  JSON\n      --all\n".to_owned())]);
+        let page = |text: &str| Manual::from([("gitea-dynamic-runner-show.1".to_owned(), text.to_owned())]);
+        assert!(unwritten(&manual, &page("--json and --all")).is_empty());
+        assert_eq!(unwritten(&manual, &page("--json")), ["gitea-dynamic-runner-show.1 does not say --all"]);
+        assert_eq!(unwritten(&manual, &page("")).len(), 2);
+        assert_eq!(unwritten(&manual, &Manual::new()), ["there is no manual page gitea-dynamic-runner-show.1"]);
     }
 
     #[test]
