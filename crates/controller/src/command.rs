@@ -121,9 +121,11 @@ async fn run_app(config: Config, warnings: &[String], lead: Held) -> ExitCode {
     let secrets = Secrets::default();
     let keys = [&config.facade.capability, &config.envelope];
     let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
-    keys.chain([&config.gitea.token]).for_each(|secret| secrets.add(secret.expose()));
+    let held: Vec<_> = keys.chain([&config.gitea.token]).collect();
+    held.iter().for_each(|secret| secrets.add(secret.expose()));
     telemetry::install(config.log, &secrets);
-    for warning in warnings {
+    let exposed = held.iter().filter_map(|secret| config::secret::exposure(secret.path()));
+    for warning in warnings.iter().cloned().chain(exposed) {
         tracing::warn!(component = "config", "{warning}");
     }
     if config.allow_plaintext {

@@ -1,7 +1,8 @@
 //! Secrets come from files only (CFG-1). The content has no `Debug` and no `Display`, and is wiped when it goes.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
@@ -77,10 +78,26 @@ impl SecretFile {
     }
 }
 
+/// What to say about a secret that other users of this host can read: a warning, since mounted secrets of a container
+/// often look so, and nobody else is there. None when it is ours alone, or cannot be looked at.
+#[must_use]
+pub fn exposure(path: &Path) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let path = path.display();
+    (mode & 0o077 != 0)
+        .then(|| format!("{path} holds a secret and is open to other users (mode {mode:04o}): chmod 600 {path}"))
+}
+
 fn content(path: &Path) -> Result<Zeroizing<Vec<u8>>, Problem> {
     let unreadable = |error: std::io::Error| Problem::Unreadable(plain(&error));
-    let file = File::open(path).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
+    // Without NONBLOCK the open of a pipe waits for a writer, for ever.
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
+    let kind = file.metadata().map_err(unreadable)?.file_type();
+    if kind.is_fifo() {
+        return Err(Problem::Unreadable("it is a pipe; put the secret into a regular file".into()));
+    }
+    if !kind.is_file() {
         return Err(Problem::Unreadable("not a regular file".into()));
     }
     // Reserved at once: a buffer that grows leaves copies of the secret behind.
@@ -125,6 +142,36 @@ mod tests {
         for bad in [&b"\0aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"[..], "ü".repeat(32).as_bytes(), &[0xff; 40]] {
             assert!(matches!(read(bad, SecretRule::Key), Err(Problem::Invalid(_))));
         }
+    }
+
+    /// NEW-141: a secret that others can read is told about, with the remedy.
+    #[test]
+    fn open_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        std::fs::write(&path, "s").unwrap();
+        for (mode, told) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true), (0o622, true)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let expect = format!(
+                "{0} holds a secret and is open to other users (mode {mode:04o}): chmod 600 {0}",
+                path.display()
+            );
+            assert_eq!(exposure(&path), told.then_some(expect));
+        }
+        assert_eq!(exposure(&dir.path().join("none")), None);
+    }
+
+    /// CFG-2: a pipe without a writer is refused at once, not waited for.
+    #[test]
+    fn a_pipe() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let (done, waited) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(SecretFile::read(&path, SecretRule::Text).err()));
+        let error = waited.recv_timeout(std::time::Duration::from_secs(5)).unwrap();
+        assert_eq!(error, Some(Problem::Unreadable("it is a pipe; put the secret into a regular file".into())));
     }
 
     /// CFG-2: a missing file and a folder.
