@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::config::Ops;
 use crate::files;
 
-/// Binds `OPS_LISTEN` and writes the address that was bound.
+/// Binds `OPS_LISTEN` and writes down the address that was bound; a file that cannot be written is a warning only.
 ///
 /// # Errors
 /// A text that names the address and what to do.
@@ -23,8 +23,14 @@ pub async fn bind(ops: &Ops) -> Result<TcpListener, String> {
         _ => format!("OPS_LISTEN: listen on {}: {error}", ops.listen),
     })?;
     let bound = listener.local_addr().map_err(|error| format!("OPS_LISTEN: {error}"))?;
-    files::write(&ops.address_file, format!("{bound}\n").as_bytes())
-        .map_err(|error| format!("write {}: {error}", ops.address_file.display()))?;
+    if let Err(error) = files::write(&ops.address_file, format!("{bound}\n").as_bytes()) {
+        // Jobs do not need it; whoever looks can name the address.
+        tracing::warn!(
+            component = "ops",
+            "{} could not be written ({error}): `status --state` will not find this process; use --ops http://{bound}",
+            ops.address_file.display()
+        );
+    }
     Ok(listener)
 }
 

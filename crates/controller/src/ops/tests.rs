@@ -87,3 +87,17 @@ async fn a_foreign_server() {
     assert!(error.contains("is not a controller's ops server"), "{error}");
     served.abort();
 }
+
+/// NEW-134: a file that cannot be written costs `status --state`, not the start.
+#[tokio::test]
+async fn the_address_file_is_a_convenience() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("ops.addr.tmp")).unwrap();
+    let ops = crate::config::Ops { listen: ([127, 0, 0, 1], 0).into(), address_file: dir.path().join("ops.addr") };
+    let listener = address::bind(&ops).await.unwrap();
+    assert_ne!(listener.local_addr().unwrap().port(), 0);
+    assert_eq!(address::read(dir.path()), None);
+    std::fs::remove_dir(dir.path().join("ops.addr.tmp")).unwrap();
+    let listener = address::bind(&ops).await.unwrap();
+    assert_eq!(address::read(dir.path()), listener.local_addr().ok());
+}
