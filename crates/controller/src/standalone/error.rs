@@ -89,6 +89,42 @@ pub enum StartError {
         /// What happened.
         cause: String,
     },
+    /// The state folder belongs to another user.
+    #[error("the state folder {state} belongs to user id {owner}, and this program runs as user id {us}")]
+    OtherUser {
+        /// The folder.
+        state: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who we are.
+        us: u32,
+    },
+    /// Executors are named after the instance id.
+    #[error("state folder {state} was made for instance {made}, not for {asked}")]
+    OtherInstance {
+        /// The folder.
+        state: PathBuf,
+        /// The one it was made for.
+        made: String,
+        /// The one asked for.
+        asked: String,
+    },
+    /// The file that remembers the facade's port holds something else.
+    #[error("{file} holds no port: {cause}")]
+    PortFile {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        cause: String,
+    },
+    /// Health, metrics and status cannot be served where they were asked for.
+    #[error("--ops-listen {address} cannot be listened on: {cause}")]
+    OpsListen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        cause: String,
+    },
     /// The state folder cannot be used.
     #[error("the state folder {path} cannot be used: {cause}")]
     State {
@@ -174,6 +210,21 @@ impl StartError {
                 "start again; Gitea may now show an unused runner {name} that is never online: delete it there \
                  (Site Administration → Actions → Runners)"
             ),
+            Self::OtherUser { owner, .. } => {
+                format!("start it as user id {owner}, whose jobs and keys these are, or name another folder with --state DIR")
+            }
+            Self::OtherInstance { made, .. } => {
+                format!("leave INSTANCE_ID out or set it to {made}, or begin anew in another folder with --state DIR")
+            }
+            Self::PortFile { .. } => {
+                "running jobs know the port from CI_RUNNER_FACADE_URL: write that number into the file; or, when no job of \
+                 this state folder is running, delete the file and start again"
+                    .into()
+            }
+            Self::OpsListen { .. } => "name another address, or port 0 to let the kernel choose".into(),
+            Self::State { cause, .. } if cause.contains("no space left") || cause.contains("quota") => {
+                "free some space, or name a folder on another local disk with --state DIR; nothing was lost".into()
+            }
             Self::State { .. } => {
                 "name a folder on a local disk that this user can write to with --state DIR, and see that the disk has space"
                     .into()
@@ -209,6 +260,7 @@ impl StartError {
             | Self::TokenFileNeeded
             | Self::TokenFile { .. }
             | Self::OtherGitea { .. }
+            | Self::OtherInstance { .. }
             | Self::OtherTrustDomain { .. } => 2,
             _ => 1,
         }

@@ -24,8 +24,8 @@ use self::wire::Wire;
 use crate::args::StandaloneArgs;
 use crate::config::raw::{Raw, Source};
 use crate::config::{
-    Config, ConfigErrors, GiteaUrl, SecretFile, SecretRule, SettingError, Supplied, check_given, setting, validate,
-    value,
+    Config, ConfigErrors, GiteaUrl, SecretFile, SecretRule, SettingError, Supplied, check_given, secret, setting,
+    table, validate, value,
 };
 use crate::files;
 use crate::lease::{FileLock, Held, Leadership as _, LeaseError};
@@ -122,6 +122,7 @@ pub async fn start(args: &StandaloneArgs, here: &Surroundings) -> Result<(Prepar
 /// # Errors
 /// [`StartError::State`], [`StartError::Locked`].
 pub async fn lead(state: &Path) -> Result<Held, StartError> {
+    state::ours(state)?;
     files::private_folder(state).map_err(|error| unusable(state, &error))?;
     FileLock::in_folder(state).acquire().await.map_err(|error| match error {
         LeaseError::Taken { path: _, holder } => StartError::Locked { state: state.to_owned(), holder },
@@ -139,13 +140,14 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         None => here.state_folder()?,
     };
     short_enough(&state)?;
+    state::ours(&state)?;
     let known = Registration::read(&state)?;
     let raw = collect(args, here, known.as_ref());
     let url = judge(&raw)?;
     let trust_domain = raw.get("TRUST_DOMAIN").map(|(text, _)| text.to_owned());
     let token = match &known {
         Some(known) => {
-            same_world(known, &state, &url, trust_domain.as_deref())?;
+            same_world(known, &state, &url, &raw)?;
             None
         }
         None => Some(token_file(args)?),
@@ -174,13 +176,19 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
 /// # Errors
 /// Any [`StartError`].
 pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
+    if let Some(Ok(address)) = checked.raw.get("OPS_LISTEN").map(|(text, _)| (table::OPS_LISTEN.parse)(text)) {
+        state::ops_address(address)?;
+    }
     // Read again: the folder may have been registered by a process that held the lock before us.
     let (known, registered_now) = match (Registration::read(&checked.state)?, checked.token.take()) {
         (Some(known), _) => {
-            same_world(&known, &checked.state, &checked.url, checked.trust_domain.as_deref())?;
+            same_world(&known, &checked.state, &checked.url, &checked.raw)?;
             (known, false)
         }
-        (None, Some(token)) => (checked.register(&token).await?, true),
+        (None, Some(token)) => {
+            checked.raw.warnings.extend(secret::exposure(token.path()));
+            (checked.register(&token).await?, true)
+        }
         (None, None) => return Err(StartError::TokenFileNeeded),
     };
     let Checked { mut raw, state, runner, .. } = checked;
@@ -196,6 +204,9 @@ pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
         ("ENVELOPE_KEY_FILE", envelope.display().to_string()),
     ] {
         raw.force(name, &value);
+    }
+    if let Some(instance) = &known.instance {
+        raw.force("INSTANCE_ID", instance);
     }
     raw.set("GITEA_RUNNER_BINARY", &runner.path.display().to_string(), Source::Standalone);
     let held = |text: Zeroizing<String>| SecretFile::held(Registration::file(&state), text);
@@ -221,6 +232,7 @@ impl Checked {
             name: if runner.name.is_empty() { self.name.clone() } else { runner.name },
             id: runner.id,
             trust_domain: self.trust_domain.clone().unwrap_or_else(|| default_trust_domain(&instance)),
+            instance: Some(instance.to_string()),
         };
         registration.write(place).map_err(|error| unusable(&file, &error))?;
         self.set_authority_aside(&registration)?;
@@ -324,23 +336,21 @@ fn unusable(path: &Path, error: &std::io::Error) -> StartError {
     StartError::State { path: path.to_owned(), cause: crate::config::secret::plain(error) }
 }
 
-/// The folder belongs to one Gitea and one trust domain for good: running jobs and their identities hang on both.
-fn same_world(
-    known: &Registration,
-    state: &Path,
-    url: &GiteaUrl,
-    trust_domain: Option<&str>,
-) -> Result<(), StartError> {
+/// The folder belongs to one Gitea, one instance and one trust domain for good: running jobs, their names and their
+/// identities hang on them.
+fn same_world(known: &Registration, state: &Path, url: &GiteaUrl, raw: &Raw) -> Result<(), StartError> {
     if known.gitea != url.as_str() {
         let (registered, asked) = (known.gitea.clone(), url.to_string());
         return Err(StartError::OtherGitea { state: state.to_owned(), registered, asked });
     }
-    match trust_domain.filter(|asked| *asked != known.trust_domain) {
-        Some(asked) => Err(StartError::OtherTrustDomain {
-            state: state.to_owned(),
-            made: known.trust_domain.clone(),
-            asked: asked.to_owned(),
-        }),
+    let other = |name, made: &str| raw.get(name).filter(|(asked, _)| *asked != made).map(|(asked, _)| asked.to_owned());
+    if let Some((made, asked)) = known.instance.as_ref().and_then(|made| Some((made, other("INSTANCE_ID", made)?))) {
+        return Err(StartError::OtherInstance { state: state.to_owned(), made: made.clone(), asked });
+    }
+    match other("TRUST_DOMAIN", &known.trust_domain) {
+        Some(asked) => {
+            Err(StartError::OtherTrustDomain { state: state.to_owned(), made: known.trust_domain.clone(), asked })
+        }
         None => Ok(()),
     }
 }

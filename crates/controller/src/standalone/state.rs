@@ -2,7 +2,8 @@
 //! whole, 0600, before anything relies on it.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ pub struct Registration {
     pub id: i64,
     /// The trust domain of this state folder.
     pub trust_domain: String,
+    /// Its instance id; none in a folder of a version that did not keep it.
+    pub instance: Option<String>,
 }
 
 /// The form on the disk.
@@ -37,6 +40,8 @@ struct OnDisk<'a> {
     name: String,
     id: i64,
     trust_domain: String,
+    #[serde(default)]
+    instance: Option<String>,
 }
 
 impl Registration {
@@ -61,11 +66,11 @@ impl Registration {
         // The parser's text may repeat the content: only the place is told.
         let on_disk: OnDisk<'_> = serde_json::from_str(&text)
             .map_err(|e| damaged(format!("no registration at line {}, column {}", e.line(), e.column())))?;
-        let OnDisk { gitea, uuid, token, name, id, trust_domain } = on_disk;
+        let OnDisk { gitea, uuid, token, name, id, trust_domain, instance } = on_disk;
         if uuid.is_empty() || token.is_empty() {
             return Err(damaged("UUID or token is empty".into()));
         }
-        Ok(Some(Self { gitea, uuid, token: Zeroizing::new(token.into_owned()), name, id, trust_domain }))
+        Ok(Some(Self { gitea, uuid, token: Zeroizing::new(token.into_owned()), name, id, trust_domain, instance }))
     }
 
     /// Writes it into the place that was reserved before Gitea was asked.
@@ -80,6 +85,7 @@ impl Registration {
             name: self.name.clone(),
             id: self.id,
             trust_domain: self.trust_domain.clone(),
+            instance: self.instance.clone(),
         };
         let text = Zeroizing::new(serde_json::to_string_pretty(&on_disk)?);
         place.commit(text.as_bytes())
@@ -112,7 +118,7 @@ pub(super) fn facade_port(state: &Path) -> Result<u16, StartError> {
     let file = state.join("facade.port");
     let unusable = |cause: String| StartError::State { path: file.clone(), cause };
     let known = match std::fs::read_to_string(&file) {
-        Ok(text) => Some(text.trim().parse().map_err(|_| unusable("it holds no port".into()))?),
+        Ok(text) => Some(port_in(&text).map_err(|cause| StartError::PortFile { file: file.clone(), cause })?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(unusable(plain(&error))),
     };
@@ -126,6 +132,47 @@ pub(super) fn facade_port(state: &Path) -> Result<u16, StartError> {
     let port = free_port().map_err(|e| unusable(plain(&e)))?;
     files::write(&file, format!("{port}\n").as_bytes()).map_err(|e| unusable(plain(&e)))?;
     Ok(port)
+}
+
+fn port_in(text: &str) -> Result<u16, String> {
+    match text.trim().parse() {
+        Ok(0) | Err(_) if text.trim().is_empty() => Err("it is empty".into()),
+        Ok(0) | Err(_) => Err("it must hold one number from 1 to 65535".into()),
+        Ok(port) => Ok(port),
+    }
+}
+
+/// Whether health, metrics and status can be served where they are asked for: known before Gitea makes a runner of us.
+///
+/// # Errors
+/// [`StartError::OpsListen`].
+pub(super) fn ops_address(address: SocketAddr) -> Result<(), StartError> {
+    TcpListener::bind(address).map(drop).map_err(|error| StartError::OpsListen {
+        address,
+        cause: match holder::of_port(address.port()).filter(|_| error.kind() == io::ErrorKind::AddrInUse) {
+            Some(holder) => format!("it is in use by {holder}"),
+            None => plain(&error),
+        },
+    })
+}
+
+/// A state folder that is there is a folder, and ours. Root could write into anybody's, and would leave files there that
+/// their owner cannot read.
+///
+/// # Errors
+/// [`StartError::State`], [`StartError::OtherUser`].
+pub(super) fn ours(state: &Path) -> Result<(), StartError> {
+    let unusable = |cause: String| StartError::State { path: state.to_owned(), cause };
+    let metadata = match std::fs::metadata(state) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unusable(plain(&error))),
+    };
+    if !metadata.is_dir() {
+        return Err(unusable("it is a file, not a folder".into()));
+    }
+    let (owner, us) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    if owner == us { Ok(()) } else { Err(StartError::OtherUser { state: state.to_owned(), owner, us }) }
 }
 
 /// What to say when the facade cannot listen.

@@ -250,6 +250,18 @@ To stop: Ctrl-C. Running jobs go on, and the next start takes them up again.
     assert_eq!(text, expect);
 }
 
+/// The instance id of the first start is the folder's, whatever the environment of a later one lacks.
+#[tokio::test]
+async fn the_instance_is_remembered() {
+    let (bench, gitea) = (Bench::new(), Gitea::start(Register::Good).await);
+    let mut args = bench.args(&gitea.url);
+    args.settings.set = vec![("INSTANCE_ID".into(), "mine".into())];
+    bench.start(&args, &bench.here()).await.unwrap_or_else(|e| panic!("{e}"));
+    let later = bench.start(&bench.args(&gitea.url), &bench.here()).await.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(later.config.instance.to_string(), "mine");
+    assert_eq!(later.config.identity.trust_domain().to_string(), "mine.gdr.internal");
+}
+
 const GET_TOKEN: &str = "copy a registration token in Gitea (Site Administration → Actions → Runners → Create new \
                          Runner, or the same in the settings of an organisation or repository)";
 
@@ -357,9 +369,13 @@ async fn unreachable() {
 async fn token_files() {
     let bench = Bench::new();
     std::fs::write(bench.path("empty"), " \n").unwrap();
-    for (file, cause) in
-        [("none", "no such file or directory"), ("empty", "the file is empty"), ("bin", "not a regular file")]
-    {
+    assert!(std::process::Command::new("mkfifo").arg(bench.path("pipe")).status().unwrap().success());
+    for (file, cause) in [
+        ("none", "no such file or directory"),
+        ("empty", "the file is empty"),
+        ("bin", "not a regular file"),
+        ("pipe", "it is a pipe; put the secret into a regular file"),
+    ] {
         let mut args = bench.args("http://127.0.0.1:1");
         args.registration_token_file = Some(bench.path(file));
         let failed = bench.start(&args, &bench.here()).await;
@@ -456,6 +472,17 @@ use --trust-domain ci.example.org (or leave it out), or begin anew in another fo
 exit 2";
     bench.judge(failed, before.as_ref(), &gitea.url, expect);
 
+    args = bench.args(&gitea.url);
+    args.settings.set = vec![("INSTANCE_ID".into(), "other".into())];
+    let failed = bench.start(&args, &bench.here()).await;
+    let made = first.config.instance.to_string();
+    let expect = format!(
+        "state folder DIR/state was made for instance {made}, not for other\n\
+         leave INSTANCE_ID out or set it to {made}, or begin anew in another folder with --state DIR\n\
+         exit 2"
+    );
+    bench.judge(failed, before.as_ref(), &gitea.url, &expect);
+
     std::fs::write(bench.path("state/registration.json"), "{\"uuid\": 1").unwrap();
     let before = bench.state();
     let failed = bench.start(&bench.args(&gitea.url), &bench.here()).await;
@@ -517,6 +544,102 @@ async fn port_taken() {
         std::process::id()
     );
     bench.judge(failed, before.as_ref(), &gitea.url, &expect);
+}
+
+/// What stands in `facade.port` is no port: the text says where the right one stands.
+#[tokio::test]
+async fn a_damaged_port_file() {
+    let (bench, gitea) = (Bench::new(), Gitea::start(Register::Good).await);
+    bench.start(&bench.args(&gitea.url), &bench.here()).await.unwrap_or_else(|e| panic!("{e}"));
+    for (content, cause) in [
+        ("", "it is empty"),
+        ("0\n", "it must hold one number from 1 to 65535"),
+        ("port 1", "it must hold one number from 1 to 65535"),
+        ("65536", "it must hold one number from 1 to 65535"),
+    ] {
+        std::fs::write(bench.path("state/facade.port"), content).unwrap();
+        let before = bench.state();
+        let failed = bench.start(&bench.args(&gitea.url), &bench.here()).await;
+        let expect = format!(
+            "DIR/state/facade.port holds no port: {cause}\n\
+             running jobs know the port from CI_RUNNER_FACADE_URL: write that number into the file; or, when no job of this \
+             state folder is running, delete the file and start again\n\
+             exit 1"
+        );
+        bench.judge(failed, before.as_ref(), &gitea.url, &expect);
+    }
+}
+
+/// The address of `--ops-listen` is taken: known before Gitea makes a runner of us.
+#[tokio::test]
+async fn ops_address_taken() {
+    let (bench, gitea) = (Bench::new(), Gitea::start(Register::Good).await);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut args = bench.args(&gitea.url);
+    args.ops_listen = Some(address.clone());
+    let failed = bench.start(&args, &bench.here()).await;
+    let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
+    let expect = format!(
+        "--ops-listen {address} cannot be listened on: it is in use by {} (process {})\n\
+         name another address, or port 0 to let the kernel choose\n\
+         exit 1",
+        comm.trim(),
+        std::process::id()
+    );
+    bench.judge(failed, None, &gitea.url, &expect);
+    assert_eq!(gitea.rows.load(Ordering::SeqCst), 0);
+}
+
+/// `--state` names a file, or the folder of another user: nothing is asked, made or changed.
+#[tokio::test]
+async fn a_state_folder_that_is_not_ours() {
+    let bench = Bench::new();
+    let mut args = bench.args(NO_URL);
+    args.state = Some(bench.path("token"));
+    let failed = bench.start(&args, &bench.here()).await;
+    let expect = "\
+the state folder DIR/token cannot be used: it is a file, not a folder
+name a folder on a local disk that this user can write to with --state DIR, and see that the disk has space
+exit 1";
+    bench.judge(failed, None, NO_URL, expect);
+
+    // Root gives a folder away; everybody else meets one that is root's.
+    let us = rustix::process::geteuid();
+    let (folder, owner) = if us.is_root() {
+        std::fs::create_dir(bench.path("theirs")).unwrap();
+        std::os::unix::fs::chown(bench.path("theirs"), Some(65_534), None).unwrap();
+        (bench.path("theirs"), 65_534)
+    } else {
+        (PathBuf::from("/"), 0)
+    };
+    args.state = Some(folder.clone());
+    let failed = bench.start(&args, &bench.here()).await;
+    let error = failed.err().unwrap();
+    let expect = format!(
+        "the state folder {} belongs to user id {owner}, and this program runs as user id {}\n\
+         start it as user id {owner}, whose jobs and keys these are, or name another folder with --state DIR\n\
+         exit 1",
+        folder.display(),
+        us.as_raw()
+    );
+    assert_eq!(format!("{error}\n{}\nexit {}", error.remedy(), error.exit_code()), expect);
+    assert!(lead(&folder).await.is_err_and(|error| matches!(error, StartError::OtherUser { .. })));
+    assert!(!folder.join("lock").exists() && !bench.path("state").exists());
+}
+
+/// A token file that others can read is used, and told about; a newline at its end is no part of it.
+#[tokio::test]
+async fn a_token_file_open_to_others() {
+    let (bench, gitea) = (Bench::new(), Gitea::start(Register::Good).await);
+    for (mode, told) in [(0o644, true), (0o600, false)] {
+        let _ = std::fs::remove_dir_all(bench.path("state"));
+        std::fs::set_permissions(bench.path("token"), std::fs::Permissions::from_mode(mode)).unwrap();
+        let prepared = bench.start(&bench.args(&gitea.url), &bench.here()).await.unwrap_or_else(|e| panic!("{e}"));
+        let warned = prepared.warnings.iter().any(|w| w.contains("token holds a secret and is open to other users"));
+        assert_eq!(warned, told, "{mode:o}: {:?}", prepared.warnings);
+    }
+    assert!(gitea.seen.lock().unwrap().iter().all(|request| request.token == REGISTRATION_TOKEN));
 }
 
 /// A state folder that cannot be written: Gitea is not asked to register, so no row is wasted.
