@@ -163,6 +163,14 @@ pub enum StartError {
         /// Why.
         cause: String,
     },
+    /// The official runner cannot do one job and end.
+    #[error("{path} (version {version}) is too old: it does not know `daemon --once`")]
+    RunnerTooOld {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: String,
+    },
     /// The facade's port is taken.
     #[error("port {port} of 127.0.0.1, where running jobs reach this controller, is in use by {holder}")]
     PortInUse {
@@ -240,6 +248,7 @@ impl StartError {
                 state.display()
             ),
             Self::RunnerMissing { .. } => format!("get it: {GET_RUNNER}; then put it into PATH as gitea-runner, or set GITEA_RUNNER_BINARY"),
+            Self::RunnerTooOld { .. } => format!("get a newer one: {GET_RUNNER}"),
             Self::RunnerUnusable { .. } => {
                 format!("set GITEA_RUNNER_BINARY to the executable file of the official runner; to get it: {GET_RUNNER}")
             }
@@ -270,5 +279,5 @@ impl StartError {
 const GET_TOKEN: &str = "copy a registration token in Gitea (Site Administration → Actions → Runners → Create new Runner, or \
                          the same in the settings of an organisation or repository)";
 
-const GET_RUNNER: &str =
-    "https://gitea.com/gitea/runner/releases, or build it with `go install gitea.com/gitea/runner@latest`";
+const GET_RUNNER: &str = "https://gitea.com/gitea/runner/releases, or build it with `go install \
+                          gitea.com/gitea/runner@v1.0.8`, whose file is named runner and lies in $(go env GOPATH)/bin";

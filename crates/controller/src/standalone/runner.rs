@@ -1,4 +1,4 @@
-//! Finds the official Gitea runner and asks it for its version.
+//! Finds the official Gitea runner and asks it what it is: its version, and whether it can do one job and end.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -18,12 +18,12 @@ const NAMES: [&str; 2] = ["gitea-runner", "act_runner"];
 pub struct Found {
     /// Its file.
     pub path: PathBuf,
-    /// Its version, without `v`.
+    /// Its version, without `v`; `dev` when it was built without one, as `go install` does.
     pub version: String,
 }
 
 /// Finds the runner: `named` (a path, or a name in `search`), else the known names in `search` (the value of PATH).
-/// It must be an executable file and answer `--version` within `patience`.
+/// It must be an executable file, answer `--version` within `patience`, and know `daemon --once` (EXE-5).
 ///
 /// # Errors
 /// [`StartError::RunnerMissing`] or [`StartError::RunnerUnusable`].
@@ -35,7 +35,12 @@ pub async fn find(named: Option<&str>, search: &str, patience: Duration) -> Resu
     };
     let unusable = |cause: String| StartError::RunnerUnusable { path: path.clone(), cause };
     executable(&path).map_err(unusable)?;
-    let version = version(&path, patience).await.map_err(unusable)?;
+    let (version, help) =
+        tokio::join!(ask(&path, &["--version"], patience), ask(&path, &["daemon", "--help"], patience));
+    let version = version.and_then(|answer| answer.version()).map_err(unusable)?;
+    if !help.map_err(unusable)?.text.contains("--once") {
+        return Err(StartError::RunnerTooOld { path, version });
+    }
     Ok(Found { path, version })
 }
 
@@ -58,9 +63,25 @@ fn executable(path: &Path) -> Result<(), String> {
     access(path, Access::EXEC_OK).map_err(|_| "it is not executable for this user".into())
 }
 
-async fn version(path: &Path, patience: Duration) -> Result<String, String> {
+/// What a runner said, and how it ended.
+struct Answer {
+    text: String,
+    status: std::process::ExitStatus,
+}
+
+impl Answer {
+    fn version(&self) -> Result<String, String> {
+        match parse(&self.text) {
+            Some(version) if self.status.success() => Ok(version),
+            Some(_) => Err(format!("--version ended with {}", self.status)),
+            None => Err(format!("it does not answer --version with a version ({})", self.status)),
+        }
+    }
+}
+
+async fn ask(path: &Path, arguments: &[&str], patience: Duration) -> Result<Answer, String> {
     let mut command = Command::new(path);
-    command.arg("--version").env_clear().env("PATH", "/usr/bin:/bin");
+    command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     // A group of its own, so that whatever it starts ends with it.
     let mut child = command.process_group(0).spawn().map_err(|e| crate::config::secret::plain(&e))?;
@@ -72,7 +93,7 @@ async fn version(path: &Path, patience: Duration) -> Result<String, String> {
             stdout.take(4096).read_to_end(&mut text).await.map_err(|e| e.to_string())?;
         }
         let status = child.wait().await.map_err(|e| e.to_string())?;
-        Ok::<_, String>((String::from_utf8_lossy(&text).into_owned(), status))
+        Ok::<_, String>(Answer { text: String::from_utf8_lossy(&text).into_owned(), status })
     })
     .await;
     let Ok(answered) = answered else {
@@ -80,18 +101,16 @@ async fn version(path: &Path, patience: Duration) -> Result<String, String> {
             // It may have ended by itself in this moment.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
-        return Err(format!("it did not answer --version within {} s", patience.as_secs_f32().ceil()));
+        return Err(format!("it did not answer {} within {} s", arguments.join(" "), patience.as_secs_f32().ceil()));
     };
-    let (text, status) = answered?;
-    match parse(&text) {
-        Some(version) if status.success() => Ok(version),
-        Some(_) => Err(format!("--version ended with {status}")),
-        None => Err(format!("it does not answer --version with a version ({status})")),
-    }
+    answered
 }
 
 /// The version in `gitea-runner version v1.0.8`.
 fn parse(text: &str) -> Option<String> {
+    if text.trim_end().ends_with(" version dev") {
+        return Some("dev".to_owned());
+    }
     let version = |word: &&str| {
         let mut parts = word.split('.');
         let number = |part: Option<&str>| part.is_some_and(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()));
@@ -112,6 +131,7 @@ mod tests {
     fn versions() {
         assert_eq!(parse("gitea-runner version v1.0.8\n").as_deref(), Some("1.0.8"));
         assert_eq!(parse("act_runner version v0.2.11-dev").as_deref(), Some("0.2.11-dev"));
+        assert_eq!(parse("gitea-runner version dev\n").as_deref(), Some("dev"));
         assert_eq!(parse("hello 1.0"), None);
         assert_eq!(parse(""), None);
     }
@@ -122,7 +142,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let runner = dir.path().join("act_runner");
         std::fs::write(dir.path().join("gitea-runner"), "").unwrap();
-        std::fs::write(&runner, "#!/bin/sh\necho act_runner version v0.2.11\n").unwrap();
+        std::fs::write(&runner, "#!/bin/sh\necho --once; echo act_runner version v0.2.11\n").unwrap();
         std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755)).unwrap();
         let search = format!("relative:{}", dir.path().display());
         let found = find(None, &search, Duration::from_secs(10)).await.unwrap();

@@ -101,7 +101,7 @@ impl Bench {
     fn new() -> Self {
         let bench = Self { dir: tempfile::tempdir().unwrap() };
         std::fs::write(bench.path("token"), format!("{REGISTRATION_TOKEN}\n")).unwrap();
-        bench.program("gitea-runner", "#!/bin/sh\necho gitea-runner version v1.0.8\n", 0o755);
+        bench.program("gitea-runner", "#!/bin/sh\necho --once; echo gitea-runner version v1.0.8\n", 0o755);
         bench
     }
 
@@ -403,10 +403,10 @@ exit 2";
     bench.judge(failed, None, NO_URL, expect);
 }
 
-const GET_RUNNER: &str =
-    "https://gitea.com/gitea/runner/releases, or build it with `go install gitea.com/gitea/runner@latest`";
+const GET_RUNNER: &str = "https://gitea.com/gitea/runner/releases, or build it with `go install \
+                          gitea.com/gitea/runner@v1.0.8`, whose file is named runner and lies in $(go env GOPATH)/bin";
 
-/// The official runner: missing, not executable, hanging, something else.
+/// The official runner: missing, not executable, hanging, something else, too old.
 #[tokio::test]
 async fn runners() {
     let bench = Bench::new();
@@ -443,6 +443,17 @@ async fn runners() {
         );
         bench.judge(failed, None, NO_URL, &expect);
     }
+
+    bench.program("old", "#!/bin/sh\necho act_runner version v0.2.6\n", 0o755);
+    let mut args = bench.args("http://127.0.0.1:1");
+    args.settings.set = vec![("GITEA_RUNNER_BINARY".into(), bench.path("bin/old").display().to_string())];
+    let failed = bench.start(&args, &here).await;
+    let expect = format!(
+        "DIR/bin/old (version 0.2.6) is too old: it does not know `daemon --once`\n\
+         get a newer one: {GET_RUNNER}\n\
+         exit 1"
+    );
+    bench.judge(failed, None, NO_URL, &expect);
 }
 
 /// A state folder belongs to one Gitea and one trust domain; a damaged registration is not made anew.

@@ -53,6 +53,7 @@ pub fn program(path: &Path, binary: &Path, test: &str, desk: &str, impatient: u3
     let script = format!(
         "#!/bin/sh\n\
          if [ \"$1\" = --version ]; then echo 'gitea-runner version v{VERSION}'; exit 0; fi\n\
+         if [ \"$2\" = --help ]; then echo ' --once'; exit 0; fi\n\
          {DESK}={desk} {IMPATIENT}={impatient} {CONFIG}=\"$4\" exec '{}' --exact {test} --ignored --nocapture --test-threads 1\n",
         binary.display()
     );

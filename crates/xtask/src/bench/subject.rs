@@ -10,8 +10,9 @@ use testkit::real::{Seen, eventually};
 
 /// Stands in for the official runner: says when it was started and becomes a job that runs until it is ended.
 const RUNNER: &str = "#!/bin/sh
-case \"$1\" in
+case \"$*\" in
 --version) echo 'gitea-runner version v1.0.8' ;;
+*' --help') echo ' --once' ;;
 *) date +%s%N >> STARTS; exec HOLDER hold \"$4\" ;;
 esac
 ";
