@@ -10,13 +10,16 @@ mod snapshot;
 
 use std::sync::Arc;
 
+use domain::id::{AssignmentId, TaskId};
 use tokio::task::JoinSet;
 
+use crate::board::Board;
 use crate::config::Config;
 use crate::facade::Upstream;
 use crate::lease::Held;
 use crate::ops::readiness::Leader;
 use crate::telemetry::events::{ControllerEvent, LeaderEvent, controller_transition, leader_transition};
+use crate::telemetry::human::{JobName, Names};
 use parts::Parts;
 use shutdown::{Shutdown, Signals};
 
@@ -25,7 +28,7 @@ use shutdown::{Shutdown, Signals};
 /// # Errors
 ///
 /// Whatever keeps it from starting, and the end of any of its parts that nobody asked for.
-pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
+pub async fn run(config: Config, held: Held, names: &Names) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     leader_transition(LeaderEvent::Acquired, None);
     let (instance, components) = (config.instance.to_string(), config.components.to_string());
@@ -35,6 +38,7 @@ pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
     let parts = Parts::build(config).await?;
     let (readiness, tracker) = (parts.ops.readiness.clone(), parts.tracker.clone());
     let board = Arc::clone(&parts.board);
+    names.learn(job_names(Arc::clone(&board)));
     readiness.set(|conditions| {
         conditions.leader = Leader::Leading;
         conditions.facade_listening = true;
@@ -58,6 +62,15 @@ pub async fn run(config: Config, held: Held) -> anyhow::Result<()> {
     leader_transition(LeaderEvent::Released, None);
     say(ControllerEvent::Stopped);
     result
+}
+
+/// What the log for people asks the board.
+fn job_names(board: Arc<Board>) -> impl Fn(i64) -> Option<JobName> {
+    move |task| {
+        let card = board.card(AssignmentId::of(TaskId::try_from(task).ok()?))?;
+        let (repository, job) = (card.repository.to_string(), card.job_key.to_string());
+        Some(JobName { repository, job, spiffe_id: card.spiffe_id.to_string() })
+    }
 }
 
 /// The room that ended, or the panic that ended one.

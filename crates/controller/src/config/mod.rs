@@ -210,7 +210,7 @@ pub enum LogFormat {
 }
 
 /// Least severity that is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// Failures only.
     Error,

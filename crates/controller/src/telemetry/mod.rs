@@ -1,4 +1,4 @@
-//! The log: JSON lines on stderr, or text for people (requirements §3).
+//! The log: JSON lines on stderr, or lines for people ([`human`]; requirements §3).
 //!
 //! Events with a fixed vocabulary are written through [`events`] only, so that no room can misspell one. No event
 //! carries a payload, a credential, a capability or an HTTP body; [`Secrets`] is the net below that rule: what is
@@ -6,6 +6,7 @@
 //! (NEW-142).
 
 pub mod events;
+pub mod human;
 mod repeats;
 mod secrets;
 
@@ -18,18 +19,24 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::config::{Log, LogFormat, LogLevel};
 
 use repeats::{Now, Summed};
+
+pub use human::Names;
 pub use secrets::Secrets;
+
+use human::Human;
 
 /// Our own crates; the libraries below them speak from `warn` on only.
 const OURS: [&str; 3] = ["controller", "executor", "forward"];
 
-/// Installs the log for the whole process; a second call changes nothing.
-pub fn install(log: Log, secrets: &Secrets) {
-    let writer = secrets.writer(std::io::stderr);
+/// Installs the log for the whole process; a second call changes nothing. What is returned waits for somebody who knows
+/// the names of jobs.
+pub fn install(log: Log, secrets: &Secrets) -> Names {
+    let (writer, names) = (secrets.writer(std::io::stderr), Names::default());
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let subscriber = subscriber(log, writer, if colours { Colours::On } else { Colours::Off });
+    let subscriber = speaking(log, writer, if colours { Colours::On } else { Colours::Off }, names.clone());
     // The only error is that a subscriber is installed already: then that one goes on.
     let _ = tracing::subscriber::set_global_default(subscriber);
+    names
 }
 
 /// Whether text is coloured.
@@ -41,15 +48,29 @@ pub enum Colours {
     Off,
 }
 
-/// The log into any writer; what [`install`] installs, and what tests read.
+/// The log into any writer, for a reader who knows no names of jobs.
 pub fn subscriber<W>(log: Log, writer: W, colours: Colours) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    subscriber_at(Instant::now, log, writer, colours)
+    speaking(log, writer, colours, Names::default())
 }
 
-fn subscriber_at<W>(now: Now, log: Log, writer: W, colours: Colours) -> Box<dyn tracing::Subscriber + Send + Sync>
+/// The log into any writer; what [`install`] installs, and what tests read.
+pub fn speaking<W>(log: Log, writer: W, colours: Colours, names: Names) -> Box<dyn tracing::Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    subscriber_at(Instant::now, log, writer, colours, names)
+}
+
+fn subscriber_at<W>(
+    now: Now,
+    log: Log,
+    writer: W,
+    colours: Colours,
+    names: Names,
+) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -58,6 +79,10 @@ where
         LogFormat::Json => {
             let json = builder.json().flatten_event(true).with_current_span(false).with_span_list(false);
             Box::new(json.map_event_format(|format| Summed::new(format, log.format, now)).finish())
+        }
+        // Whoever asks for more than what happens wants every event with all its fields.
+        LogFormat::Text if log.level <= LogLevel::Info => {
+            Box::new(builder.event_format(Summed::new(Human::new(colours, names), log.format, now)).finish())
         }
         LogFormat::Text => {
             let text = builder.with_ansi(colours == Colours::On).compact();

@@ -81,9 +81,13 @@ where
         }
         let mut line = String::new();
         self.inner.format_event(ctx, Writer::new(&mut line), event)?;
+        // A format may have nothing to say of an event.
+        if line.is_empty() {
+            return Ok(());
+        }
         match (self.form, line.trim_end().strip_suffix('}')) {
             (LogFormat::Json, Some(open)) => writeln!(writer, "{open},\"repeated\":{left_out}}}"),
-            _ => writeln!(writer, "{} repeated={left_out}", line.trim_end()),
+            _ => writeln!(writer, "{} ({left_out} more like it)", line.trim_end()),
         }
     }
 }
