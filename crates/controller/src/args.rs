@@ -226,19 +226,40 @@ pub struct SvidArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub enum ConfigView {
     /// Every setting with value (secrets left out) and source
+    #[command(args_conflicts_with_subcommands = true, after_long_help = EFFECTIVE_HELP)]
     Effective {
-        /// Print JSON.
-        #[arg(long)]
+        /// Print JSON
+        #[arg(long, global = true)]
         json: bool,
-        /// Where the settings come from.
+        /// Where the settings of `controller` come from.
         #[command(flatten)]
         settings: SettingsArgs,
+        /// Those of the other way to start it.
+        #[command(subcommand)]
+        of: Option<EffectiveOf>,
     },
     /// The settings with default, rule and meaning, as a Markdown table
     Reference,
     /// JSON schema of the settings file
     Schema,
 }
+
+/// Whose settings `config effective` shows, when not those of `controller`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum EffectiveOf {
+    /// Those of `standalone` with the same flags; nothing is asked or written
+    Standalone(StandaloneArgs),
+}
+
+const EFFECTIVE_HELP: &str = "\
+Sources: default, standalone (what it decides itself), file, environment, flag. Secrets are left out.
+
+Examples:
+  gitea-dynamic-runner config effective --config /etc/gdr.toml
+  gitea-dynamic-runner config effective standalone --capacity 4
+  gitea-dynamic-runner config effective standalone --json | jq -r '.settings[] | select(.source != \"default\")'
+
+Exit codes: 0 the settings are right, 2 they are not (all errors are named).";
 
 /// What the command line asks for, or what to print instead.
 #[derive(Debug)]

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::args::{self, Command, ConfigView, Parsed, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs, parse};
+use crate::args::{
+    self, Command, ConfigView, EffectiveOf, Parsed, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs, parse,
+};
 use crate::backend::local::supervisor;
 use crate::config::raw::Raw;
 use crate::config::{self, Config, ConfigErrors, Log, LogFormat, LogLevel, Supplied, effective, validate};
@@ -87,9 +89,11 @@ fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
 async fn run_standalone(args: StandaloneArgs) -> ExitCode {
     let here = Surroundings::here();
     match standalone::start(&args, &here).await {
-        Ok((prepared, lead)) => {
+        Ok((mut prepared, lead)) => {
             if here.terminal {
-                say(&words::greeting(&prepared));
+                say(&words::greeting(&prepared, &here));
+            } else if here.root {
+                prepared.warnings.push(words::AS_ROOT.to_owned());
             }
             let code = run_app(prepared.config, &prepared.warnings, lead).await;
             if here.terminal && code == ExitCode::SUCCESS {
@@ -226,18 +230,31 @@ fn show_config(view: ConfigView) -> ExitCode {
     match view {
         ConfigView::Reference => answer(&effective::reference()),
         ConfigView::Schema => answer(&format!("{:#}\n", effective::schema())),
-        ConfigView::Effective { json, settings } => {
-            let raw = Raw::collect(&settings, Raw::process_environment().into_iter());
-            let shown = if json { format!("{:#}\n", effective::json(&raw)) } else { effective::text(&raw) };
-            let code = answer(&shown);
-            raw.warnings.iter().for_each(|warning| say(&format!("warning: {warning}\n")));
-            match config::validate(&raw, Supplied::default()) {
-                Ok(_) => code,
-                Err(errors) => {
-                    say(&format!("error: {errors}\n"));
-                    ExitCode::from(USAGE)
+        ConfigView::Effective { json, of: Some(EffectiveOf::Standalone(args)), .. } => {
+            match standalone::view(&args, &Surroundings::here()) {
+                Ok((raw, judged)) => show_effective(&raw, json, judged),
+                Err(error) => {
+                    say(&format!("error: {error}\n\n  {}\n", error.remedy()));
+                    ExitCode::from(error.exit_code())
                 }
             }
+        }
+        ConfigView::Effective { json, settings, of: None } => {
+            let raw = Raw::collect(&settings, Raw::process_environment().into_iter());
+            show_effective(&raw, json, validate(&raw, Supplied::default()).map(drop))
+        }
+    }
+}
+
+fn show_effective(raw: &Raw, json: bool, judged: Result<(), ConfigErrors>) -> ExitCode {
+    let shown = if json { format!("{:#}\n", effective::json(raw)) } else { effective::text(raw) };
+    let code = answer(&shown);
+    raw.warnings.iter().for_each(|warning| say(&format!("warning: {warning}\n")));
+    match judged {
+        Ok(()) => code,
+        Err(errors) => {
+            say(&format!("error: {errors}\n"));
+            ExitCode::from(USAGE)
         }
     }
 }

@@ -134,6 +134,26 @@ fn effective_settings() {
     assert!(!all.contains("hunter2"), "{all}");
 }
 
+/// CFG-8: the view of one-host mode takes its flags, shows what it decides itself, and tells every error.
+#[test]
+fn effective_settings_of_standalone() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let flags = ["--gitea", "https://git.example.org", "--state", state.to_str().unwrap(), "--capacity", "3"];
+    let output = run(&[&["config", "effective", "standalone", "--json"], &flags[..]].concat(), &[]);
+    exits(&output, 0);
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |name: &str| shown["settings"].as_array().unwrap().iter().find(|s| s["name"] == name).unwrap().clone();
+    assert_eq!((&of("LOCAL_CAPACITY")["value"], &of("LOCAL_CAPACITY")["source"]), (&"3".into(), &"flag".into()));
+    assert_eq!((&of("QUEUE")["value"], &of("QUEUE")["source"]), (&"embedded".into(), &"standalone".into()));
+    assert!(!state.exists());
+    let wrong =
+        run(&["config", "effective", "standalone", "--capacity", "0", "--set", "CLAIM_LIMIT=5"], &[("HOME", "/h")]);
+    exits(&wrong, 2);
+    let problems = text(&wrong.stderr);
+    assert!(problems.contains("LOCAL_CAPACITY: \"0\"") && problems.contains("CLAIM_LIMIT: \"5\""), "{problems}");
+}
+
 /// A start that fails in one-host mode: one JSON line with the remedy, and no state folder.
 #[test]
 fn standalone_without_a_token() {

@@ -135,10 +135,7 @@ pub async fn lead(state: &Path) -> Result<Held, StartError> {
 /// # Errors
 /// Any [`StartError`] but those of writing.
 pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked, StartError> {
-    let state = match &args.state {
-        Some(path) => std::path::absolute(path).map_err(|error| unusable(path, &error))?,
-        None => here.state_folder()?,
-    };
+    let state = state_of(args, here)?;
     short_enough(&state)?;
     state::ours(&state)?;
     let known = Registration::read(&state)?;
@@ -192,27 +189,65 @@ pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
         (None, None) => return Err(StartError::TokenFileNeeded),
     };
     let Checked { mut raw, state, runner, .. } = checked;
-    let (capability, envelope) = (state::key(&state, "capability.key")?, state::key(&state, "envelope.key")?);
+    for name in state::KEYS {
+        state::key(&state, name)?;
+    }
     let port = state::facade_port(&state)?;
-    for (name, value) in [
-        ("STATE_DIR", state.display().to_string()),
-        ("TRUST_DOMAIN", known.trust_domain.clone()),
-        ("RUNNER_FACADE_URL", format!("https://127.0.0.1:{port}")),
-        ("RUNNER_FACADE_LISTEN", format!("127.0.0.1:{port}")),
-        ("RUNNER_FACADE_SPIFFE_ID", format!("spiffe://{}/gitea-dynamic-runner", known.trust_domain)),
-        ("RUNNER_FACADE_CAPABILITY_KEY_FILE", capability.display().to_string()),
-        ("ENVELOPE_KEY_FILE", envelope.display().to_string()),
-    ] {
-        raw.force(name, &value);
-    }
-    if let Some(instance) = &known.instance {
-        raw.force("INSTANCE_ID", instance);
-    }
+    own_settings(&mut raw, &state, Some(&known), Some(port));
     raw.set("GITEA_RUNNER_BINARY", &runner.path.display().to_string(), Source::Standalone);
     let held = |text: Zeroizing<String>| SecretFile::held(Registration::file(&state), text);
     let registration = Some((held(Zeroizing::new(known.uuid)), held(known.token)));
     let config = validate(&raw, Supplied { registration }).map_err(StartError::Settings)?;
     Ok(Prepared { config, name: known.name, registered_now, runner, warnings: raw.warnings })
+}
+
+/// The settings that a start with these flags would use, as far as they are known without asking or writing anything:
+/// what the first start makes is not there before it. With it, whether they are right.
+///
+/// # Errors
+/// The state folder cannot be named or read.
+pub fn view(args: &StandaloneArgs, here: &Surroundings) -> Result<(Raw, Result<(), ConfigErrors>), StartError> {
+    let state = state_of(args, here)?;
+    state::ours(&state)?;
+    let known = Registration::read(&state)?;
+    let mut raw = collect(args, here, known.as_ref());
+    // What follows is our own, and partly not made yet.
+    let judged = check_given(&raw);
+    own_settings(&mut raw, &state, known.as_ref(), state::known_port(&state)?);
+    // Shown only: UUID and token are parts of that file, which no setting can say.
+    if known.is_some() {
+        for name in ["GITEA_RUNNER_UUID_FILE", "GITEA_RUNNER_TOKEN_FILE"] {
+            raw.force(name, &Registration::file(&state).display().to_string());
+        }
+    }
+    Ok((raw, judged))
+}
+
+/// What one-host mode decides by itself.
+fn own_settings(raw: &mut Raw, state: &Path, known: Option<&Registration>, port: Option<u16>) {
+    let [capability, envelope] = state::KEYS.map(|name| state::key_file(state, name).display().to_string());
+    let mut own = vec![
+        ("STATE_DIR", state.display().to_string()),
+        ("RUNNER_FACADE_CAPABILITY_KEY_FILE", capability),
+        ("ENVELOPE_KEY_FILE", envelope),
+    ];
+    if let Some(known) = known {
+        own.push(("TRUST_DOMAIN", known.trust_domain.clone()));
+        own.push(("RUNNER_FACADE_SPIFFE_ID", format!("spiffe://{}/gitea-dynamic-runner", known.trust_domain)));
+        own.extend(known.instance.clone().map(|instance| ("INSTANCE_ID", instance)));
+    }
+    if let Some(port) = port {
+        own.push(("RUNNER_FACADE_URL", format!("https://127.0.0.1:{port}")));
+        own.push(("RUNNER_FACADE_LISTEN", format!("127.0.0.1:{port}")));
+    }
+    own.iter().for_each(|(name, value)| raw.force(name, value));
+}
+
+fn state_of(args: &StandaloneArgs, here: &Surroundings) -> Result<PathBuf, StartError> {
+    match &args.state {
+        Some(path) => std::path::absolute(path).map_err(|error| unusable(path, &error)),
+        None => here.state_folder(),
+    }
 }
 
 impl Checked {

@@ -92,22 +92,42 @@ impl Registration {
     }
 }
 
+/// The keys of one-host mode: of the capabilities, of the envelopes.
+pub(super) const KEYS: [&str; 2] = ["capability.key", "envelope.key"];
+
+/// Where a key lies.
+pub(super) fn key_file(state: &Path, name: &str) -> PathBuf {
+    state.join("keys").join(name)
+}
+
 /// Makes a key of 32 random bytes as 64 hex digits where there is none yet.
 ///
 /// # Errors
 /// It cannot be written.
-pub(super) fn key(state: &Path, name: &str) -> Result<PathBuf, StartError> {
-    let path = state.join("keys").join(name);
+pub(super) fn key(state: &Path, name: &str) -> Result<(), StartError> {
+    let path = key_file(state, name);
     if path.exists() {
-        return Ok(path);
+        return Ok(());
     }
     let unusable = |cause: String| StartError::State { path: path.clone(), cause };
     files::private_folder(&state.join("keys")).map_err(|e| unusable(plain(&e)))?;
     let mut random = Zeroizing::new([0; 32]);
     getrandom::fill(random.as_mut()).map_err(|e| unusable(e.to_string()))?;
     let text = Zeroizing::new(random.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-    files::write(&path, text.as_bytes()).map_err(|e| unusable(plain(&e)))?;
-    Ok(path)
+    files::write(&path, text.as_bytes()).map_err(|e| unusable(plain(&e)))
+}
+
+/// The port that running jobs know; none before the first start.
+///
+/// # Errors
+/// The file cannot be read, or holds no port.
+pub(super) fn known_port(state: &Path) -> Result<Option<u16>, StartError> {
+    let file = state.join("facade.port");
+    match std::fs::read_to_string(&file) {
+        Ok(text) => port_in(&text).map(Some).map_err(|cause| StartError::PortFile { file, cause }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StartError::State { path: file, cause: plain(&error) }),
+    }
 }
 
 /// The facade's port on 127.0.0.1. It is the same at every start, since running jobs know it.
@@ -117,12 +137,7 @@ pub(super) fn key(state: &Path, name: &str) -> Result<PathBuf, StartError> {
 pub(super) fn facade_port(state: &Path) -> Result<u16, StartError> {
     let file = state.join("facade.port");
     let unusable = |cause: String| StartError::State { path: file.clone(), cause };
-    let known = match std::fs::read_to_string(&file) {
-        Ok(text) => Some(port_in(&text).map_err(|cause| StartError::PortFile { file: file.clone(), cause })?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(unusable(plain(&error))),
-    };
-    if let Some(port) = known {
+    if let Some(port) = known_port(state)? {
         return match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
             Ok(_) => Ok(port),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(port_in_use(port, file)),

@@ -226,7 +226,7 @@ async fn greets_a_person() {
     args.label = vec!["fast".into()];
     let prepared = bench.start(&args, &bench.here()).await.unwrap_or_else(|e| panic!("{e}"));
     let instance = prepared.config.instance.to_string();
-    let text = words::greeting(&prepared).replace(&gitea.url, "URL").replace(&instance, "INSTANCE");
+    let text = words::greeting(&prepared, &bench.here()).replace(&gitea.url, "URL").replace(&instance, "INSTANCE");
     let text =
         text.replace(&bench.dir.path().display().to_string(), "DIR").replace(env!("CARGO_PKG_VERSION"), "VERSION");
     let expect = "\
@@ -248,6 +248,38 @@ What it is doing:  gitea-dynamic-runner status --state DIR/state
 To stop: Ctrl-C. Running jobs go on, and the next start takes them up again.
 ";
     assert_eq!(text, expect);
+    let as_root = words::greeting(&prepared, &Surroundings { root: true, ..bench.here() });
+    assert!(as_root.contains("\n  WARNING    started as root, and so is every job: "), "{as_root}");
+}
+
+/// What a start with these flags would use can be seen before and after the first one, and nothing is asked or made.
+#[tokio::test]
+async fn the_settings_of_a_start() {
+    let (bench, gitea) = (Bench::new(), Gitea::start(Register::Good).await);
+    let mut args = bench.args(&gitea.url);
+    (args.capacity, args.label) = (Some("4".into()), vec!["fast".into()]);
+    let of = |raw: &Raw, name| raw.get(name).map(|(text, source)| (text.to_owned(), source.to_string()));
+    let told = |text: &str, source: &str| Some((text.to_owned(), source.to_owned()));
+
+    let (before, _) = view(&args, &bench.here()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!bench.path("state").exists() && gitea.rows.load(Ordering::SeqCst) == 0);
+    assert_eq!(of(&before, "LOCAL_CAPACITY"), told("4", "flag"));
+    assert_eq!(of(&before, "EXTRA_LABELS"), told("fast=local", "flag"));
+    assert_eq!(of(&before, "QUEUE"), told("embedded", "standalone"));
+    assert_eq!(of(&before, "TERMINAL_GRACE"), told("60s", "default"));
+    assert_eq!(of(&before, "TRUST_DOMAIN"), None);
+
+    let prepared = bench.start(&args, &bench.here()).await.unwrap_or_else(|e| panic!("{e}"));
+    let files = bench.state();
+    args.gitea = None;
+    let (after, judged) = view(&args, &bench.here()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(of(&after, "GITEA_INSTANCE_URL"), told(&gitea.url, "standalone"));
+    assert_eq!(of(&after, "TRUST_DOMAIN"), told(&prepared.config.identity.trust_domain().to_string(), "standalone"));
+    assert_eq!(of(&after, "RUNNER_FACADE_URL"), told(prepared.config.facade.url.as_str(), "standalone"));
+    let registration = bench.path("state/registration.json").display().to_string();
+    assert_eq!(of(&after, "GITEA_RUNNER_TOKEN_FILE"), told(&registration, "standalone"));
+    assert!(!crate::config::effective::text(&after).contains(TOKEN));
+    assert!(judged.is_ok_and(|()| bench.state() == files));
 }
 
 /// The instance id of the first start is the folder's, whatever the environment of a later one lacks.

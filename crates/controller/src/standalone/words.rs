@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::Prepared;
+use super::{Prepared, Surroundings};
 
 /// What it does, what to write into a workflow, where things are, how to stop.
 #[must_use]
-pub fn greeting(prepared: &Prepared) -> String {
+pub fn greeting(prepared: &Prepared, here: &Surroundings) -> String {
     let config = &prepared.config;
     let (state, capacity) = (config.state_dir.display(), config.capacity.local);
     let jobs =
@@ -19,12 +19,18 @@ pub fn greeting(prepared: &Prepared) -> String {
     let _ = writeln!(out, "  Runner     {} (version {})", prepared.runner.path.display(), prepared.runner.version);
     let _ = writeln!(out, "  Identity   spiffe://{}/ci/<owner>/<repository>/<job>", config.identity.trust_domain());
     let _ = writeln!(out, "  State      {state}\n");
+    if here.root {
+        let _ = writeln!(out, "  WARNING    {AS_ROOT}\n");
+    }
     let _ = writeln!(out, "Write one of these into a workflow: {}\n", labels(prepared).join(", "));
     let _ = writeln!(out, "  jobs:\n    build:\n      runs-on: local\n");
     let _ = writeln!(out, "What it is doing:  gitea-dynamic-runner status --state {state}");
     let _ = writeln!(out, "To stop: Ctrl-C. Running jobs go on, and the next start takes them up again.");
     out
 }
+
+/// What to think of when root starts it.
+pub const AS_ROOT: &str = "started as root, and so is every job: start it as a user that has nothing else to lose";
 
 /// The last words of an orderly end.
 pub const GOODBYE: &str = "Stopped. Jobs that were running go on, and the next start takes them up again.\n";
