@@ -14,12 +14,14 @@ use domain::assignment::{Assignment, Rules, step_count, task_id};
 use domain::id::AssignmentId;
 use domain::lifecycle::{Event, Life, Phase};
 use domain::reason::{Reason, Refusal};
+use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
 use crate::board::{Board, Card, Changes, Recovery, View};
-use crate::gitea::{Gitea, GiteaError, Lane, Trouble};
+use crate::clock;
+use crate::gitea::{Declared, Gitea, GiteaError, Lane, Trouble};
 use crate::ops::Ops;
 use crate::queue::{Disposition, Message, Queue};
 use crate::sealing::Sealing;
@@ -113,8 +115,11 @@ impl Fetch {
 
     async fn declare(&self, pace: &mut Pace, stop: &CancellationToken) -> bool {
         match self.gitea.declare(self.labels.clone()).await {
-            Ok(capabilities) => {
+            Ok(Declared { capabilities, skew }) => {
                 let _already_known = self.capabilities.set(capabilities);
+                if let Some(skew) = skew.filter(|skew| skew.abs() > clock::TOLERATED_SKEW) {
+                    clock_differs(skew);
+                }
                 pace.declared();
                 true
             }
@@ -239,6 +244,17 @@ impl Fetch {
             }
         }
     }
+}
+
+/// Deadlines do not depend on it (NEW-151), but times in a job's log and certificates of jobs do.
+fn clock_differs(skew: SignedDuration) {
+    let word = if skew.is_negative() { "behind" } else { "ahead of" };
+    tracing::warn!(
+        component = "scheduler",
+        skew_seconds = skew.as_secs(),
+        "Gitea's clock is {} s {word} this host's: let both follow a time server (NTP); times in logs will not fit together",
+        skew.as_secs().abs()
+    );
 }
 
 async fn pause(pause: Duration, changes: &mut Changes, stop: &CancellationToken) {

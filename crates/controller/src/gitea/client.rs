@@ -12,10 +12,12 @@ use connectrpc::{ConnectError, ErrorCode};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use jiff::{SignedDuration, Timestamp};
 use runner_proto::runner::v1 as proto;
 use zeroize::Zeroizing;
 
 use super::{GiteaError, connector};
+use crate::clock;
 
 type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
 type Rpc = proto::RunnerServiceClient<ServiceTransport<HttpClient<Connector, ClientBody>>>;
@@ -42,6 +44,14 @@ pub struct Fetched {
     pub tasks_version: i64,
 }
 
+/// What Gitea answered to Declare.
+pub struct Declared {
+    /// What it says it can do.
+    pub capabilities: Option<String>,
+    /// How far its clock is ahead of ours; none without a date in the answer.
+    pub skew: Option<SignedDuration>,
+}
+
 /// The client of the one registration.
 pub struct Gitea {
     rpc: Rpc,
@@ -58,16 +68,19 @@ impl Gitea {
         Ok(Self { rpc: rpc(base)?, credential })
     }
 
-    /// Declares labels and version; returns what Gitea says it can do (`X-Gitea-Actions-Capabilities`, NEW-25).
+    /// Declares labels and version; returns what Gitea says it can do (`X-Gitea-Actions-Capabilities`, NEW-25), and how
+    /// far its clock is ahead of ours, as far as its `Date` tells (NEW-151).
     ///
     /// # Errors
     ///
     /// See [`GiteaError`].
-    pub async fn declare(&self, labels: Vec<String>) -> Result<Option<String>, GiteaError> {
+    pub async fn declare(&self, labels: Vec<String>) -> Result<Declared, GiteaError> {
+        let asked = Timestamp::now();
         let request = proto::DeclareRequest { version: AGENT.to_owned(), labels, ..Default::default() };
         let answer = within("Declare", 30, self.rpc.declare_with_options(request, self.options(30))).await?;
-        let capabilities = answer.headers().get("x-gitea-actions-capabilities");
-        Ok(capabilities.and_then(|value| value.to_str().ok()).map(str::to_owned))
+        let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let skew = header("date").and_then(|date| clock::skew(date, asked, Timestamp::now()));
+        Ok(Declared { capabilities: header("x-gitea-actions-capabilities").map(str::to_owned), skew })
     }
 
     /// Asks for work. Never drop the returned future before it is done: on Gitea 1.26 that loses a job (NEW-10).
