@@ -127,7 +127,7 @@ async fn run_app(config: Config, warnings: &[String], lead: Held) -> ExitCode {
     let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
     let held: Vec<_> = keys.chain([&config.gitea.token]).collect();
     held.iter().for_each(|secret| secrets.add(secret.expose()));
-    let names = telemetry::install(config.log, &secrets);
+    let installed = telemetry::install(config.log, &secrets);
     let exposed = held.iter().filter_map(|secret| config::secret::exposure(secret.path()));
     for warning in warnings.iter().cloned().chain(exposed) {
         tracing::warn!(component = "config", "{warning}");
@@ -138,7 +138,7 @@ async fn run_app(config: Config, warnings: &[String], lead: Held) -> ExitCode {
             "ALLOW_PLAINTEXT is set: tokens and secrets may cross the network in clear text"
         );
     }
-    match crate::app::run(config, lead, &names).await {
+    match crate::app::run(config, lead, &installed).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             events::runner_stopped(&format!("{error:#}"), None);

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::assignment::Assignment;
-use domain::capability::KeyRing;
 use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, PayloadDigest};
 use domain::lifecycle::{Event, Life, MessageWant, Phase};
 use domain::metadata::ExecutorRecord;
@@ -26,6 +25,7 @@ use crate::correspondence::Correspondence;
 use crate::gitea::{Gitea, GiteaError, Lane};
 use crate::ops::Ops;
 use crate::queue::{Delivery, Disposition, Queue, QueueError};
+use crate::rotation::Ring;
 use crate::sealing::Sealing;
 use crate::telemetry::events::{Subject, assignment_processing_error, backend_lifecycle_error};
 use crate::wire::outcome_of;
@@ -56,7 +56,7 @@ pub struct Launch {
     /// Our name.
     pub instance: InstanceId,
     /// Capability keys.
-    pub ring: Arc<KeyRing>,
+    pub ring: Arc<Ring>,
     /// Readiness and metrics.
     pub ops: Ops,
     /// Launches under way.
@@ -318,7 +318,7 @@ impl Launch {
             steps: Some(steps),
             terminal: false,
         };
-        let capability = self.ring.issue(&self.instance, assignment.id, epoch, assignment.deadline);
+        let capability = self.ring.now().issue(&self.instance, assignment.id, epoch, assignment.deadline);
         Order { record, labels: assignment.runs_on.clone(), capability }
     }
 }

@@ -23,6 +23,7 @@ pub mod pulse;
 pub mod queue;
 pub mod reap;
 pub mod report;
+pub mod rotation;
 pub mod sealing;
 pub mod standalone;
 pub mod telemetry;

@@ -18,8 +18,9 @@ use crate::config::Config;
 use crate::facade::Upstream;
 use crate::lease::Held;
 use crate::ops::readiness::Leader;
+use crate::telemetry::Installed;
 use crate::telemetry::events::{ControllerEvent, LeaderEvent, controller_transition, leader_transition};
-use crate::telemetry::human::{JobName, Names};
+use crate::telemetry::human::JobName;
 use parts::Parts;
 use shutdown::{Shutdown, Signals};
 
@@ -28,17 +29,17 @@ use shutdown::{Shutdown, Signals};
 /// # Errors
 ///
 /// Whatever keeps it from starting, and the end of any of its parts that nobody asked for.
-pub async fn run(config: Config, held: Held, names: &Names) -> anyhow::Result<()> {
+pub async fn run(config: Config, held: Held, telemetry: &Installed) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     leader_transition(LeaderEvent::Acquired, None);
     let (instance, components) = (config.instance.to_string(), config.components.to_string());
     let say = |event| controller_transition(event, &instance, &components);
     say(ControllerEvent::Starting);
     let upstream = Upstream::new(config.gitea.url.as_str(), config.facade.paths.clone())?;
-    let parts = Parts::build(config).await?;
+    let parts = Parts::build(config, telemetry.secrets.clone()).await?;
     let (readiness, tracker) = (parts.ops.readiness.clone(), parts.tracker.clone());
     let board = Arc::clone(&parts.board);
-    names.learn(job_names(Arc::clone(&board)));
+    telemetry.names.learn(job_names(Arc::clone(&board)));
     readiness.set(|conditions| {
         conditions.leader = Leader::Leading;
         conditions.facade_listening = true;

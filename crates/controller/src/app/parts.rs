@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use domain::assignment::Rules;
-use domain::capability::{Key, KeyRing};
 use domain::id::Backend as Kind;
 use domain::lifecycle::Limits;
 use domain::metadata::ExecutorRecord;
@@ -23,7 +22,7 @@ use crate::backend::local::{Bind, LocalBackend, LocalConfig};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
-use crate::config::{Config, IdentitySource, Keys};
+use crate::config::{Config, IdentitySource, table};
 use crate::gitea::{Credential, Gitea};
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, own_identity};
 use crate::ops::Ops;
@@ -31,7 +30,9 @@ use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
 use crate::ops::readiness::Readiness;
 use crate::queue::embedded::{Embedded, Settings};
+use crate::rotation::{Ring, Rotation};
 use crate::sealing::Sealing;
+use crate::telemetry::Secrets;
 
 /// The one backend of this build.
 pub(super) const KIND: Kind = Kind::Local;
@@ -48,7 +49,8 @@ pub(super) struct Parts {
     pub(super) gitea: Arc<Gitea>,
     pub(super) queue: Arc<Embedded>,
     pub(super) backend: Arc<LocalBackend>,
-    pub(super) ring: Arc<KeyRing>,
+    pub(super) ring: Arc<Ring>,
+    pub(super) rotation: Rotation,
     pub(super) sealing: Arc<Sealing>,
     pub(super) identity: Identity,
     pub(super) facade_listener: TcpListener,
@@ -73,7 +75,7 @@ impl Identity {
 }
 
 impl Parts {
-    pub(super) async fn build(config: Config) -> anyhow::Result<Self> {
+    pub(super) async fn build(config: Config, secrets: Secrets) -> anyhow::Result<Self> {
         let facade_listener = bind("RUNNER_FACADE_LISTEN", config.facade.listen).await?;
         let ops_listener = crate::ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
         let (identity, bind_identity) = identity(&config).await?;
@@ -87,8 +89,9 @@ impl Parts {
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config), Clock::start(), chronicle));
         let backend = Arc::new(LocalBackend::new(local(&config), bind_identity)?);
-        let ring = Arc::new(key_ring(&config.facade.capability)?);
-        let sealing = Arc::new(Sealing::new(key_ring(&config.envelope)?, SUBJECT_BASE, config.instance.clone()));
+        let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
+        let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
+        let sealing = Arc::new(Sealing::new(seals, SUBJECT_BASE, config.instance.clone()));
         let ops = ops(&config, &board, metrics);
         let tracker = TaskTracker::new();
         Ok(Self {
@@ -98,6 +101,7 @@ impl Parts {
             queue,
             backend,
             ring,
+            rotation,
             sealing,
             identity,
             facade_listener,
@@ -168,11 +172,16 @@ fn local(config: &Config) -> LocalConfig {
     }
 }
 
-fn key_ring(keys: &Keys) -> anyhow::Result<KeyRing> {
-    let key = |file: &crate::config::SecretFile| {
-        Key::new(file.expose().as_bytes()).with_context(|| format!("key file {}", file.path().display()))
-    };
-    Ok(KeyRing::new(key(&keys.current)?, keys.previous.as_ref().map(key).transpose()?))
+/// The secrets that are looked at again while we run.
+fn rotation(config: &Config, gitea: Arc<Gitea>, secrets: Secrets, [ring, seals]: [&Arc<Ring>; 2]) -> Rotation {
+    let capability =
+        [table::RUNNER_FACADE_CAPABILITY_KEY_FILE.name, table::RUNNER_FACADE_CAPABILITY_KEY_PREVIOUS_FILE.name];
+    let envelope = [table::ENVELOPE_KEY_FILE.name, table::ENVELOPE_KEY_PREVIOUS_FILE.name];
+    Rotation::new(gitea, &config.gitea.token, secrets).with_ring(ring, &config.facade.capability, capability).with_ring(
+        seals,
+        &config.envelope,
+        envelope,
+    )
 }
 
 fn limits(config: &Config) -> Limits {

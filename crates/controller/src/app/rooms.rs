@@ -35,7 +35,7 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     let traffic = upstream.traffic();
     let facade = Arc::new(facade(&parts, upstream, capabilities));
     let reap = Arc::new(reap(&parts, Arc::clone(&facade)));
-    let Parts { identity, facade_listener, ops_listener, ops, board, config, .. } = parts;
+    let Parts { identity, facade_listener, ops_listener, ops, board, config, rotation, .. } = parts;
     let mut rooms = Rooms::new();
     let (stop_fetch, fetched) = (shutdown.fetch.clone(), shutdown.fetched.clone());
     rooms.spawn(async move {
@@ -50,6 +50,7 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     rooms.spawn(named("pulse", Arc::new(pulse).run(stop())));
     rooms.spawn(named("report", report.run(stop())));
     rooms.spawn(named("facade", facade::serve(facade_listener, identity.acceptor(), facade, stop())));
+    rooms.spawn(named("secrets", rotation.run(stop())));
     let capacity = config.capacity.local.get();
     let gauges = Gauges { board, identity, ops: ops.clone(), kind: KIND, capacity, traffic };
     rooms.spawn(named("gauges", gauges::run(gauges, stop())));

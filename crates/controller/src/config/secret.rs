@@ -22,9 +22,11 @@ pub enum SecretRule {
 }
 
 /// A secret and the file it was read from.
+#[derive(Clone)]
 pub struct SecretFile {
     path: PathBuf,
-    rule: SecretRule,
+    /// None when it is a part of that file only.
+    rule: Option<SecretRule>,
     text: Zeroizing<String>,
 }
 
@@ -48,13 +50,13 @@ impl SecretFile {
         if rule == SecretRule::Key && text.len() < 32 {
             return Err(Problem::Invalid(format!("the key has {} bytes, fewer than 32", text.len())));
         }
-        Ok(Self { path: path.to_owned(), rule, text: Zeroizing::new(text.to_owned()) })
+        Ok(Self { path: path.to_owned(), rule: Some(rule), text: Zeroizing::new(text.to_owned()) })
     }
 
     /// A secret that came with another file (the registration of one-host mode).
     #[must_use]
     pub fn held(path: PathBuf, text: Zeroizing<String>) -> Self {
-        Self { path, rule: SecretRule::Text, text }
+        Self { path, rule: None, text }
     }
 
     /// The secret itself. Hand it on by reference; never log it.
@@ -69,12 +71,11 @@ impl SecretFile {
         &self.path
     }
 
-    /// Reads the same file again, by the same rule.
-    ///
-    /// # Errors
-    /// As [`SecretFile::read`].
-    pub fn reread(&self) -> Result<Self, Problem> {
-        Self::read(&self.path, self.rule)
+    /// Reads the same file again, by the same rule, with the errors of [`SecretFile::read`]. None when the secret is only
+    /// a part of its file, which nobody but us writes.
+    #[must_use]
+    pub fn reread(&self) -> Option<Result<Self, Problem>> {
+        self.rule.map(|rule| Self::read(&self.path, rule))
     }
 }
 

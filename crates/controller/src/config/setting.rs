@@ -112,6 +112,12 @@ impl SettingError {
         )
     }
 
+    /// An error about a secret file that is already in use.
+    pub(crate) fn of_secret(name: &str, path: &std::path::Path, problem: Problem) -> Self {
+        let rule = super::table::row(name).map_or("a readable file", |row| row.rule);
+        Self::of(name, rule, Shown::SecretFile, &path.display().to_string(), problem)
+    }
+
     /// CFG-2, CFG-9: names the setting, the value as far as it may be shown, and the accepted range.
     pub(crate) fn of(name: &str, rule: &str, shown: Shown, value: &str, problem: Problem) -> Self {
         let value = match shown {

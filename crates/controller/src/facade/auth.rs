@@ -22,6 +22,7 @@ use super::connection::Line;
 use super::shares::Shares;
 use crate::board::{Board, Recovery, View};
 use crate::ops::Ops;
+use crate::rotation::Ring;
 
 /// The SPIFFE ID of the TLS peer, put there by the listener; never taken from a header.
 #[derive(Debug, Clone)]
@@ -78,7 +79,7 @@ impl Caller {
 /// What the layer needs.
 pub(super) struct Gate {
     pub(super) board: Arc<Board>,
-    pub(super) ring: Arc<KeyRing>,
+    pub(super) ring: Arc<Ring>,
     pub(super) instance: InstanceId,
     pub(super) ops: Ops,
     pub(super) shares: Arc<Shares>,
@@ -139,7 +140,7 @@ impl Gate {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let id: AssignmentId = text(ASSIGNMENT_HEADER).and_then(|id| id.parse().ok()).ok_or("assignment")?;
         let capability = text(CAPABILITY_HEADER).ok_or("capability")?;
-        let grant = self.ring.verify(capability, &self.instance, id).map_err(|_| "capability")?;
+        let grant = self.ring.now().verify(capability, &self.instance, id).map_err(|_| "capability")?;
         let Peer(peer) = peer.ok_or("identity")?;
         let card = self.board.card(id);
         if card.as_ref().is_some_and(|card| card.spiffe_id != *peer) {

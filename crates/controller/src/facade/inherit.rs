@@ -42,7 +42,7 @@ impl Facade {
                 return Inherited::NotYet;
             }
         };
-        let (caller, report) = match Caller::of_last_report(&self.ring, record, &file) {
+        let (caller, report) = match Caller::of_last_report(&self.ring.now(), record, &file) {
             Ok(opened) => opened,
             Err(error) => {
                 tracing::warn!(executor = %name, %error, "passed over");

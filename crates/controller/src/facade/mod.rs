@@ -19,7 +19,6 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
-use domain::capability::KeyRing;
 use domain::executor_api::{READY_PATH, REPORT_PATH};
 use domain::id::{Backend as Kind, InstanceId};
 use runner_proto::runner::v1 as proto;
@@ -28,6 +27,7 @@ use tokio_util::task::TaskTracker;
 use crate::backend::Backend;
 use crate::board::Board;
 use crate::ops::Ops;
+use crate::rotation::Ring;
 use crate::telemetry::events::Subject;
 pub use allow::{AllowError, AllowList};
 use auth::{Caller, Gate};
@@ -54,7 +54,7 @@ pub struct Facade {
     /// Our name.
     pub instance: InstanceId,
     /// Checks capabilities.
-    pub ring: Arc<KeyRing>,
+    pub ring: Arc<Ring>,
     /// Gitea's capability header, once Declare brought it (NEW-25).
     pub capabilities: Arc<OnceLock<Option<String>>>,
     /// The repository's server.

@@ -5,6 +5,7 @@
 //! out a task we never see; Gitea has no redelivery (SCH-15), so the call is never cut short by us. The others are
 //! repeated by their callers: both are idempotent (Gitea contract §7, §9).
 
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use connectrpc::client::{CallOptions, ClientBody, ClientConfig, ServiceTransport, UnaryResponse};
@@ -55,7 +56,7 @@ pub struct Declared {
 /// The client of the one registration.
 pub struct Gitea {
     rpc: Rpc,
-    credential: Credential,
+    credential: RwLock<Credential>,
 }
 
 impl Gitea {
@@ -65,7 +66,7 @@ impl Gitea {
     ///
     /// When `base` is no absolute URL.
     pub fn new(base: &str, credential: Credential) -> Result<Self, http::uri::InvalidUri> {
-        Ok(Self { rpc: rpc(base)?, credential })
+        Ok(Self { rpc: rpc(base)?, credential: RwLock::new(credential) })
     }
 
     /// Declares labels and version; returns what Gitea says it can do (`X-Gitea-Actions-Capabilities`, NEW-25), and how
@@ -112,10 +113,16 @@ impl Gitea {
         u64::try_from(ack).map_err(|_| GiteaError::malformed("UpdateLog", "a negative ack"))
     }
 
+    /// Calls from now on carry this token (NEW-140).
+    pub fn use_token(&self, token: &str) {
+        self.credential.write().unwrap_or_else(PoisonError::into_inner).token = Zeroizing::new(token.to_owned());
+    }
+
     fn options(&self, ours: u64) -> CallOptions {
+        let credential = self.credential.read().unwrap_or_else(PoisonError::into_inner);
         deadline(ours)
-            .with_header("x-runner-uuid", self.credential.uuid.as_str())
-            .with_header("x-runner-token", self.credential.token.as_str())
+            .with_header("x-runner-uuid", credential.uuid.as_str())
+            .with_header("x-runner-token", credential.token.as_str())
     }
 }
 

@@ -297,7 +297,10 @@ mod tests {
 
     fn logged_at(now: fn() -> std::time::Instant, secrets: &Secrets, what: impl FnOnce()) -> Vec<Value> {
         let (lines, log) = (Lines::default(), Log { format: LogFormat::Json, level: LogLevel::Info });
-        tracing::subscriber::with_default(subscriber_at(now, log, secrets.writer(lines.clone()), Colours::Off, Names::default()), what);
+        tracing::subscriber::with_default(
+            subscriber_at(now, log, secrets.writer(lines.clone()), Colours::Off, Names::default()),
+            what,
+        );
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

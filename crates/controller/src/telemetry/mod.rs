@@ -29,14 +29,22 @@ use human::Human;
 const OURS: [&str; 3] = ["controller", "executor", "forward"];
 
 /// Installs the log for the whole process; a second call changes nothing. What is returned waits for somebody who knows
-/// the names of jobs.
-pub fn install(log: Log, secrets: &Secrets) -> Names {
+/// more.
+pub fn install(log: Log, secrets: &Secrets) -> Installed {
     let (writer, names) = (secrets.writer(std::io::stderr), Names::default());
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let subscriber = speaking(log, writer, if colours { Colours::On } else { Colours::Off }, names.clone());
     // The only error is that a subscriber is installed already: then that one goes on.
     let _ = tracing::subscriber::set_global_default(subscriber);
-    names
+    Installed { names, secrets: secrets.clone() }
+}
+
+/// What an installed log can still learn.
+pub struct Installed {
+    /// The names of jobs.
+    pub names: Names,
+    /// Secrets to cut out.
+    pub secrets: Secrets,
 }
 
 /// Whether text is coloured.

@@ -12,6 +12,7 @@ mod lost_answers;
 mod poison;
 mod proxy;
 mod restart;
+mod rotation;
 mod scheduling;
 mod self_report;
 mod telling;

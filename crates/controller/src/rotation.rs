@@ -1,0 +1,265 @@
+//! Secrets that are replaced while we run (NEW-140): their files are looked at again and again, and a new content takes
+//! effect without a restart.
+//!
+//! Invariant: a content that cannot be used changes nothing; it is told once, and the old one stays. A new key never
+//! disturbs what the one before it made: that one is accepted as the previous key, whichever of the two files is
+//! written first.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use domain::capability::{Key, KeyRing};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::setting::Problem;
+use crate::config::{self, Keys, SecretFile};
+use crate::gitea::Gitea;
+use crate::telemetry::Secrets;
+
+/// The pause between two looks. Files are compared by their content: a mounted secret is often a chain of links.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// A key ring whose keys can be replaced.
+pub struct Ring(RwLock<Arc<KeyRing>>);
+
+impl Ring {
+    /// The ring of these files.
+    ///
+    /// # Errors
+    /// A file holds no key.
+    pub fn new(keys: &Keys) -> anyhow::Result<Self> {
+        Ok(Self(RwLock::new(Arc::new(ring(&keys.current, keys.previous.as_ref())?))))
+    }
+
+    /// The keys as they are now.
+    #[must_use]
+    pub fn now(&self) -> Arc<KeyRing> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn ring(current: &SecretFile, previous: Option<&SecretFile>) -> anyhow::Result<KeyRing> {
+    let key = |file: &SecretFile| {
+        Key::new(file.expose().as_bytes()).with_context(|| format!("key file {}", file.path().display()))
+    };
+    Ok(KeyRing::new(key(current)?, previous.map(key).transpose()?))
+}
+
+/// A secret file as it was last read.
+struct Watched {
+    setting: &'static str,
+    used: SecretFile,
+    /// What is wrong with its present content, once it was told.
+    told: Option<Problem>,
+}
+
+impl Watched {
+    fn new(setting: &'static str, file: &SecretFile) -> Self {
+        Self { setting, used: file.clone(), told: None }
+    }
+
+    /// Reads the file again; returns the former secret when there is a new one.
+    fn look(&mut self, secrets: &Secrets) -> Option<SecretFile> {
+        match self.used.reread()? {
+            Ok(same) if same.expose() == self.used.expose() => {
+                self.told = None;
+                None
+            }
+            Ok(new) => {
+                self.told = None;
+                secrets.add(new.expose());
+                tracing::info!(
+                    component = "config",
+                    setting = self.setting,
+                    "a secret file changed and is used from now on"
+                );
+                Some(std::mem::replace(&mut self.used, new))
+            }
+            Err(problem) => {
+                if self.told.as_ref() != Some(&problem) {
+                    let error = config::SettingError::of_secret(self.setting, self.used.path(), problem.clone());
+                    tracing::error!(
+                        component = "config",
+                        setting = self.setting,
+                        error = %error,
+                        "a secret file changed and cannot be used; the old secret stays in use"
+                    );
+                    self.told = Some(problem);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// The files of one ring.
+struct RingFiles {
+    ring: Arc<Ring>,
+    current: Watched,
+    previous: Option<Watched>,
+}
+
+impl RingFiles {
+    fn look(&mut self, secrets: &Secrets) {
+        let former = self.current.look(secrets);
+        let previous = self.previous.as_mut().and_then(|file| file.look(secrets).map(|_| file.used.clone()));
+        // Before its own file says so, the former key is the previous one.
+        let Some(accepted) = previous.or(former) else { return };
+        // Both texts obeyed the rule of keys when they were read.
+        if let Ok(ring) = ring(&self.current.used, Some(&accepted)) {
+            *self.ring.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
+        }
+    }
+}
+
+/// Everything that is looked at.
+pub struct Rotation {
+    rings: Vec<RingFiles>,
+    gitea: Arc<Gitea>,
+    token: Watched,
+    secrets: Secrets,
+}
+
+impl Rotation {
+    /// Looks at the token of our registration; secrets are told to `secrets` before they are used.
+    #[must_use]
+    pub fn new(gitea: Arc<Gitea>, token: &SecretFile, secrets: Secrets) -> Self {
+        Self {
+            rings: Vec::new(),
+            gitea,
+            token: Watched::new(config::table::GITEA_RUNNER_TOKEN_FILE.name, token),
+            secrets,
+        }
+    }
+
+    /// And at the files of a ring, whose settings are called so.
+    #[must_use]
+    pub fn with_ring(mut self, ring: &Arc<Ring>, keys: &Keys, [current, previous]: [&'static str; 2]) -> Self {
+        let previous = keys.previous.as_ref().map(|file| Watched::new(previous, file));
+        self.rings.push(RingFiles { ring: Arc::clone(ring), current: Watched::new(current, &keys.current), previous });
+        self
+    }
+
+    /// Looks until `stop`. A file system that hangs holds up nothing but the next look.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = stop.cancelled() => return,
+            }
+            let look = tokio::task::spawn_blocking(move || {
+                self.look();
+                self
+            });
+            tokio::select! {
+                looked = look => match looked {
+                    Ok(rotation) => self = rotation,
+                    Err(_) => return,
+                },
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        self.rings.iter_mut().for_each(|files| files.look(&self.secrets));
+        if self.token.look(&self.secrets).is_some() {
+            self.gitea.use_token(self.token.used.expose());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use domain::id::{AssignmentId, Epoch, InstanceId, TaskId};
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::config::SecretRule;
+
+    struct Bench {
+        dir: tempfile::TempDir,
+        ring: Arc<Ring>,
+        files: RingFiles,
+    }
+
+    impl Bench {
+        fn new(previous: Option<char>) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let file = |name: &str, letter: char| {
+                std::fs::write(dir.path().join(name), letter.to_string().repeat(32)).unwrap();
+                SecretFile::read(&dir.path().join(name), SecretRule::Key).ok().unwrap()
+            };
+            let keys =
+                Keys { current: file("current", 'a'), previous: previous.map(|letter| file("previous", letter)) };
+            let ring = Arc::new(Ring::new(&keys).unwrap());
+            let files = RingFiles {
+                ring: Arc::clone(&ring),
+                current: Watched::new("CURRENT", &keys.current),
+                previous: keys.previous.as_ref().map(|file| Watched::new("PREVIOUS", file)),
+            };
+            Self { dir, ring, files }
+        }
+
+        fn write(&mut self, name: &str, content: &str) {
+            std::fs::write(self.dir.path().join(name), content).unwrap();
+            self.files.look(&Secrets::default());
+        }
+
+        /// Which of the keys a, b, c is accepted, the one that signs first.
+        fn accepted(&self) -> String {
+            let (instance, id) = (InstanceId::derive("x", "y"), AssignmentId::of(TaskId::try_from(1).unwrap()));
+            let (ring, until) = (self.ring.now(), Timestamp::from_second(1_900_000_000).unwrap());
+            let issued = |letter: char| {
+                let key = Key::new(letter.to_string().repeat(32).as_bytes()).unwrap();
+                KeyRing::new(key, None).issue(&instance, id, Epoch::FIRST, until)
+            };
+            let signs = ring.issue(&instance, id, Epoch::FIRST, until);
+            let mut letters: Vec<char> = ['a', 'b', 'c']
+                .into_iter()
+                .filter(|l| ring.verify(issued(*l).expose(), &instance, id).is_ok())
+                .collect();
+            letters.sort_by_key(|letter| issued(*letter).expose() != signs.expose());
+            letters.into_iter().collect()
+        }
+    }
+
+    /// NEW-140, NEW-99, T24: whichever file is written first, the key before stays accepted.
+    #[test]
+    fn a_new_key_leaves_the_one_before_accepted() {
+        let mut bench = Bench::new(Some('c'));
+        assert_eq!(bench.accepted(), "ac");
+        bench.write("current", &"b".repeat(32));
+        assert_eq!(bench.accepted(), "ba");
+        bench.write("previous", &"a".repeat(32));
+        assert_eq!(bench.accepted(), "ba");
+
+        let mut bench = Bench::new(Some('c'));
+        bench.write("previous", &"a".repeat(32));
+        bench.write("current", &"b".repeat(32));
+        assert_eq!(bench.accepted(), "ba");
+
+        let mut bench = Bench::new(None);
+        bench.write("current", &format!("{}\n", "b".repeat(32)));
+        assert_eq!(bench.accepted(), "ba");
+    }
+
+    /// NEW-140: what cannot be used changes nothing.
+    #[test]
+    fn a_broken_content_changes_nothing() {
+        let mut bench = Bench::new(None);
+        for broken in ["", "short", "\u{e4}".repeat(40).as_str()] {
+            bench.write("current", broken);
+            assert_eq!(bench.accepted(), "a", "{broken:?}");
+        }
+        std::fs::remove_file(bench.dir.path().join("current")).unwrap();
+        bench.files.look(&Secrets::default());
+        assert_eq!(bench.accepted(), "a");
+        assert!(matches!(&bench.files.current.told, Some(Problem::Unreadable(_))));
+        bench.write("current", &"b".repeat(32));
+        assert_eq!(bench.accepted(), "ba");
+        assert_eq!(bench.files.current.told, None);
+    }
+}
