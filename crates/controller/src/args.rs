@@ -248,7 +248,7 @@ pub enum ConfigView {
 #[derive(Debug, Clone, Subcommand)]
 pub enum EffectiveOf {
     /// Those of `standalone` with the same flags; nothing is asked or written
-    Standalone(StandaloneArgs),
+    Standalone(Box<StandaloneArgs>),
 }
 
 const EFFECTIVE_HELP: &str = "\

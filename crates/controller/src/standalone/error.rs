@@ -125,6 +125,16 @@ pub enum StartError {
         /// Why.
         cause: String,
     },
+    /// There is no room for what a start writes.
+    #[error("the disk of the state folder {state} is full: {free} KiB are left, and a start needs {needed}")]
+    DiskFull {
+        /// The folder.
+        state: PathBuf,
+        /// KiB that this user may still write.
+        free: u64,
+        /// KiB that are needed.
+        needed: u64,
+    },
     /// The state folder cannot be used.
     #[error("the state folder {path} cannot be used: {cause}")]
     State {
@@ -230,9 +240,8 @@ impl StartError {
                     .into()
             }
             Self::OpsListen { .. } => "name another address, or port 0 to let the kernel choose".into(),
-            Self::State { cause, .. } if cause.contains("no space left") || cause.contains("quota") => {
-                "free some space, or name a folder on another local disk with --state DIR; nothing was lost".into()
-            }
+            Self::DiskFull { .. } => FREE_SPACE.into(),
+            Self::State { cause, .. } if cause.contains("no space left") || cause.contains("quota") => FREE_SPACE.into(),
             Self::State { .. } => {
                 "name a folder on a local disk that this user can write to with --state DIR, and see that the disk has space"
                     .into()
@@ -278,6 +287,9 @@ impl StartError {
 
 const GET_TOKEN: &str = "copy a registration token in Gitea (Site Administration → Actions → Runners → Create new Runner, or \
                          the same in the settings of an organisation or repository)";
+
+const FREE_SPACE: &str =
+    "free some space there, or name a folder on another local disk with --state DIR; nothing was lost";
 
 const GET_RUNNER: &str = "https://gitea.com/gitea/runner/releases, or build it with `go install \
                           gitea.com/gitea/runner@v1.0.8`, whose file is named runner and lies in $(go env GOPATH)/bin";

@@ -120,10 +120,11 @@ pub async fn start(args: &StandaloneArgs, here: &Surroundings) -> Result<(Prepar
 /// Makes the state folder, 0700, and takes its lock: from then on this process is the only one that works on it.
 ///
 /// # Errors
-/// [`StartError::State`], [`StartError::Locked`].
+/// [`StartError::State`], [`StartError::OtherUser`], [`StartError::DiskFull`], [`StartError::Locked`].
 pub async fn lead(state: &Path) -> Result<Held, StartError> {
     state::ours(state)?;
     files::private_folder(state).map_err(|error| unusable(state, &error))?;
+    state::room(state)?;
     FileLock::in_folder(state).acquire().await.map_err(|error| match error {
         LeaseError::Taken { path: _, holder } => StartError::Locked { state: state.to_owned(), holder },
         LeaseError::Unusable { path, cause } => unusable(&path, &cause),
@@ -348,6 +349,9 @@ fn judge(raw: &Raw) -> Result<GiteaUrl, StartError> {
 /// Each `--label L` is `L=local` beside what EXTRA_LABELS says already.
 fn labels(raw: &mut Raw, labels: &[String]) {
     let known = raw.get("EXTRA_LABELS").map(|(text, _)| text.to_owned());
+    if labels.is_empty() {
+        return;
+    }
     let named = labels.iter().map(|label| label.trim()).filter(|label| !matches!(*label, "local" | "self-hosted"));
     let mut all: Vec<String> = known.into_iter().collect();
     for label in named {

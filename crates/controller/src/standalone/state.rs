@@ -157,6 +157,23 @@ fn port_in(text: &str) -> Result<u16, String> {
     }
 }
 
+/// What a start writes until it is ready, generously: keys, authority, the queue with its log and index.
+const ROOM_KIB: u64 = 256;
+
+/// Whether the disk has room for a start. Without it the first part that writes would fail, each with words of its own.
+///
+/// # Errors
+/// [`StartError::DiskFull`].
+pub(super) fn room(state: &Path) -> Result<(), StartError> {
+    // What cannot be asked is left to the first write.
+    let Ok(disk) = rustix::fs::statvfs(state) else { return Ok(()) };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize) / 1024;
+    if free >= ROOM_KIB {
+        return Ok(());
+    }
+    Err(StartError::DiskFull { state: state.to_owned(), free, needed: ROOM_KIB })
+}
+
 /// Whether health, metrics and status can be served where they are asked for: known before Gitea makes a runner of us.
 ///
 /// # Errors

@@ -265,6 +265,11 @@ async fn the_settings_of_a_start() {
     assert!(!bench.path("state").exists() && gitea.rows.load(Ordering::SeqCst) == 0);
     assert_eq!(of(&before, "LOCAL_CAPACITY"), told("4", "flag"));
     assert_eq!(of(&before, "EXTRA_LABELS"), told("fast=local", "flag"));
+    let file = StandaloneArgs { label: Vec::new(), ..args.clone() };
+    let variables = vec![("EXTRA_LABELS".to_owned(), "slow=local".to_owned())];
+    let (unsaid, _) =
+        view(&file, &Surroundings { environment: variables, ..bench.here() }).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(of(&unsaid, "EXTRA_LABELS"), told("slow=local", "environment"));
     assert_eq!(of(&before, "QUEUE"), told("embedded", "standalone"));
     assert_eq!(of(&before, "TERMINAL_GRACE"), told("60s", "default"));
     assert_eq!(of(&before, "TRUST_DOMAIN"), None);

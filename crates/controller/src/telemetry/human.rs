@@ -190,6 +190,7 @@ where
         let Some((tone, line)) = self.line(*event.metadata().level(), &fields) else { return Ok(()) };
         let time = jiff::ZonedDateTime::now().strftime("%H:%M:%S").to_string();
         match self.colours {
+            Colours::On if tone == Tone::Plain => writeln!(writer, "\u{1b}[2m{time}\u{1b}[0m {line}"),
             Colours::On => writeln!(writer, "\u{1b}[2m{time}\u{1b}[0m \u{1b}[{}m{line}\u{1b}[0m", tone.code()),
             Colours::Off => writeln!(writer, "{time} {line}"),
         }
@@ -270,8 +271,7 @@ mod tests {
         });
         let log = Log { format: LogFormat::Text, level: LogLevel::Info };
         tracing::subscriber::with_default(speaking(log, lines.clone(), colours, names), what);
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-        text
+        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
     }
 
     /// The lines without their time of day.
