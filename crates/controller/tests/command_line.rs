@@ -180,3 +180,80 @@ fn nobody_to_ask() {
     exits(&output, 2);
     assert!(text(&output.stderr).contains("SPIFFE_ENDPOINT_SOCKET is not set; inside a job it is set"));
 }
+
+/// A disk with 16 KiB, and one on which no file can grow (for machines where we may not mount): one message with the
+/// remedy, Gitea made no runner of us, and nothing half-written stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_one_message() {
+    let gitea = testkit::gitea::Gitea::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, token, runner) = (dir.path().join("disk"), dir.path().join("token"), dir.path().join("gitea-runner"));
+    std::fs::create_dir(&disk).unwrap();
+    std::fs::write(&token, gitea.registration_token()).unwrap();
+    std::fs::write(&runner, "#!/bin/sh\necho --once; echo gitea-runner version 1.0.8\n").unwrap();
+    std::fs::set_permissions(&runner, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let start = |shell: &[&str], limit: &str| {
+        let mut command = Command::new(shell[0]);
+        command.args(&shell[1..]).args([
+            "sh",
+            "-c",
+            &format!("{limit} && \"$@\"; code=$?; ls -A state; exit $code"),
+            "sh",
+        ]);
+        command.args([env!("CARGO_BIN_EXE_gitea-dynamic-runner"), "standalone", "--gitea", &gitea.url()]);
+        command.arg("--registration-token-file").arg(&token).args(["--state", "state"]);
+        command.env("GITEA_RUNNER_BINARY", &runner).current_dir(&disk).stdin(Stdio::null()).output().unwrap()
+    };
+    let mount = "mount -t tmpfs -o size=16k,mode=700 tmpfs . && cd \"$PWD\"";
+    let cases = [
+        (start(&["unshare", "--map-root-user", "--mount"], mount), " is full: "),
+        (start(&["env"], "trap '' XFSZ && ulimit -f 0"), " cannot be used: file too large"),
+    ];
+    let may_mount =
+        Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status().is_ok_and(|s| s.success());
+    for (output, part) in cases.iter().skip(usize::from(!may_mount)) {
+        exits(output, 1);
+        let log = log(output);
+        assert_eq!(log.len(), 1, "{log:?}");
+        assert!(log[0]["error"].as_str().unwrap().contains(part), "{part}: {log:?}");
+        assert!(log[0]["remedy"].as_str().unwrap().contains("--state DIR"), "{log:?}");
+        let left = text(&output.stdout);
+        assert!(left.lines().all(|name| name == "lock"), "{left}");
+    }
+    assert_eq!(gitea.counters().registers, 0);
+}
+
+const UNIT: &str = include_str!("../../../packaging/systemd/gitea-dynamic-runner.service");
+
+/// NEW-147, NEW-53: a stop of the unit leaves running jobs alone, and nothing of it takes their files away.
+#[test]
+fn the_systemd_unit_leaves_jobs_alone() {
+    let lines: Vec<_> = UNIT.lines().filter(|line| !line.starts_with('#')).collect();
+    for line in ["KillMode=process", "OOMPolicy=continue", "RestartPreventExitStatus=2"] {
+        assert!(lines.contains(&line), "{line}");
+    }
+    for option in
+        ["PrivateTmp", "RuntimeDirectory", "DynamicUser", "RestrictNamespaces", "PrivateDevices", "KillSignal"]
+    {
+        assert!(!lines.iter().any(|line| line.starts_with(option)), "{option}");
+    }
+    let start =
+        lines.iter().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/gitea-dynamic-runner ")).unwrap();
+    let words: Vec<_> = start.split(' ').filter(|word| word.starts_with("--")).collect();
+    let help = text(&run(&["standalone", "--help"], &[]).stdout);
+    assert!(words.len() == 2 && words.iter().all(|flag| help.contains(flag)), "{words:?}");
+}
+
+/// Where systemd is installed, it understands every line of the unit.
+#[test]
+fn systemd_understands_the_unit() {
+    let dir = tempfile::tempdir().unwrap();
+    let unit = dir.path().join("gitea-dynamic-runner.service");
+    let ours = UNIT.replace("/usr/local/bin/gitea-dynamic-runner", env!("CARGO_BIN_EXE_gitea-dynamic-runner"));
+    std::fs::write(&unit, ours).unwrap();
+    let verify = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).stdin(Stdio::null()).output();
+    // A machine without systemd has nobody to ask.
+    let Ok(verify) = verify else { return };
+    let (out, said) = (text(&verify.stdout), text(&verify.stderr));
+    assert!(verify.status.success() && !said.contains("gitea-dynamic-runner.service:"), "{out}{said}");
+}
