@@ -663,5 +663,7 @@ fn the_defaults_are_those_of_the_specification() {
     assert_eq!(limits.queue_wait, SignedDuration::from_mins(60));
     assert_eq!(limits.claim, SignedDuration::from_mins(2));
     assert_eq!(limits.silence, SignedDuration::from_mins(5));
+    assert_eq!(limits.start_grace, SignedDuration::from_mins(2));
+    assert_eq!((limits.launches, limits.relaunches), (30, 3));
     assert_eq!(Limits::relaunch_pause(3), SignedDuration::from_secs(20));
 }
