@@ -15,14 +15,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::uri::Authority;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::deliver::Outbox;
 use crate::facade::{Credentials, Facade};
@@ -75,6 +78,7 @@ pub(crate) struct Parts {
 pub(crate) struct Proxy {
     listener: TcpListener,
     shared: Arc<Shared>,
+    begun: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
 }
 
 /// What every connection uses.
@@ -86,6 +90,8 @@ struct Shared {
     token: Arc<LoopbackToken>,
     notices: mpsc::UnboundedSender<Notice>,
     limits: Limits,
+    /// Calls that are finished whatever becomes of who made them.
+    begin: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
     polled: AtomicBool,
     job_seen: AtomicBool,
     declare_failed: Arc<AtomicBool>,
@@ -99,6 +105,7 @@ impl Proxy {
     pub(crate) async fn bind(parts: Parts) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let own = format!("http://{}", listener.local_addr()?);
+        let (begin, begun) = mpsc::unbounded_channel();
         let shared = Shared {
             facade: parts.facade,
             outbox: parts.outbox,
@@ -107,11 +114,12 @@ impl Proxy {
             token: parts.token,
             notices: parts.notices,
             limits: parts.limits,
+            begin,
             polled: AtomicBool::new(false),
             job_seen: AtomicBool::new(false),
             declare_failed: Arc::default(),
         };
-        Ok(Self { listener, shared: Arc::new(shared) })
+        Ok(Self { listener, shared: Arc::new(shared), begun })
     }
 
     /// Where it listens.
@@ -127,34 +135,40 @@ impl Proxy {
         Arc::clone(&self.shared.declare_failed)
     }
 
-    /// Serves for ever.
-    pub(crate) async fn serve(self) {
+    /// Serves for ever. Connections, and calls that were begun, end with this.
+    pub(crate) async fn serve(mut self) {
+        let mut work = JoinSet::new();
         loop {
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Out of file descriptors or a connection that was gone at once: both pass.
-                    tracing::warn!(%error, "loopback proxy cannot accept");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let _ = stream.set_nodelay(true);
-            let shared = Arc::clone(&self.shared);
-            tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let shared = Arc::clone(&shared);
-                    async move { Ok::<_, std::convert::Infallible>(answer(shared, request).await) }
-                });
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_LIMIT)
-                    .serve_connection(TokioIo::new(stream), service);
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "loopback connection ended");
-                }
-            });
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => drop(work.spawn(connection(stream, Arc::clone(&self.shared)))),
+                    Err(error) => {
+                        // Out of file descriptors or a connection that was gone at once: both pass.
+                        tracing::warn!(%error, "loopback proxy cannot accept");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+                Some(call) = self.begun.recv() => drop(work.spawn(call)),
+                Some(ended) = work.join_next() => if let Err(error) = ended {
+                    tracing::error!(%error, "a call or a connection of the loopback proxy broke");
+                },
+            }
         }
+    }
+}
+
+async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, std::convert::Infallible>(answer(shared, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "loopback connection ended");
     }
 }
 
@@ -174,6 +188,14 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Bod
 }
 
 impl Shared {
+    /// Carries out a call to its end, also when nobody waits for it any more; none when the executor ends before.
+    async fn finish<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        let (tell, told) = oneshot::channel();
+        let call = async move { drop(tell.send(call.await)) };
+        self.begin.send(call.boxed()).ok()?;
+        told.await.ok()
+    }
+
     fn notice(&self, notice: Notice) {
         // The receiver goes when the runner has ended; then nobody needs to know.
         let _ = self.notices.send(notice);

@@ -4,24 +4,31 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// A stream of signal numbers; tests feed it by hand.
 pub type Signals = mpsc::UnboundedReceiver<i32>;
+
+/// Signals as they come, for as long as this lives.
+pub(crate) struct Listening {
+    pub(crate) signals: Signals,
+    _listeners: JoinSet<()>,
+}
 
 /// SIGTERM and SIGINT of this process, from now on.
 ///
 /// # Errors
 /// The handlers cannot be installed.
-pub(crate) fn of_this_process() -> io::Result<Signals> {
-    let (sender, receiver) = mpsc::unbounded_channel();
+pub(crate) fn of_this_process() -> io::Result<Listening> {
+    let (sender, signals) = mpsc::unbounded_channel();
+    let mut listeners = JoinSet::new();
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        let mut signals = signal(kind)?;
+        let mut seen = signal(kind)?;
         let sender = sender.clone();
-        tokio::spawn(
-            async move { while signals.recv().await.is_some() && sender.send(kind.as_raw_value()).is_ok() {} },
-        );
+        listeners
+            .spawn(async move { while seen.recv().await.is_some() && sender.send(kind.as_raw_value()).is_ok() {} });
     }
-    Ok(receiver)
+    Ok(Listening { signals, _listeners: listeners })
 }
 
 /// Its usual name, for logs and for the facade.

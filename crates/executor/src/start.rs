@@ -137,7 +137,7 @@ fn in_runtime(settings: &Settings, launch: &Launch) -> End {
 
 async fn signalled(settings: &Settings, launch: &Launch) -> End {
     match signals::of_this_process() {
-        Ok(mut signals) => with_identity(settings, launch, &mut signals).await,
+        Ok(mut listening) => with_identity(settings, launch, &mut listening.signals).await,
         Err(error) => End::early(Exit::NotStarted, format!("listen to signals: {error}")),
     }
 }

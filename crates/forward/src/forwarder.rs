@@ -21,7 +21,7 @@ use crate::{
     check::check,
     error::{BoxError, ForwardError},
     hop::{join_cookies, strip_hop_by_hop, tokens},
-    lane::{Phase, Streamed, Watched},
+    lane::{Leash, Phase, Streamed, Watched},
 };
 
 /// How long nothing may move in a direction, unless told otherwise (requirements section 1.4).
@@ -81,17 +81,17 @@ impl<C> Forwarder<C> {
         check(&head)?;
         clean(&mut head);
         rewrite(&mut head);
-        let closed = Arc::new(Notify::new());
-        let body = Streamed::new(body, self.sent.clone(), closed.clone());
+        let (closed, leash) = (Arc::new(Notify::new()), Arc::new(Leash::default()));
+        let body = Streamed::new(body, self.sent.clone(), closed.clone(), &leash);
         let sending = body.lane();
         let response = self.answer(Request::from_parts(head, body), &*sending).await?;
         let (mut head, body) = response.into_parts();
         strip_hop_by_hop(&mut head.headers);
         head.extensions = Extensions::new();
         head.version = Version::HTTP_11;
-        let body = Streamed::new(body, self.received.clone(), closed.clone());
+        let body = Streamed::new(body, self.received.clone(), closed.clone(), &leash);
         if !body.is_end_stream() || sending.phase() == Phase::Open {
-            tokio::spawn(watch([sending, body.lane()], closed, self.no_progress));
+            leash.hold(tokio::spawn(watch([sending, body.lane()], closed, self.no_progress)).abort_handle());
         }
         Ok(Response::from_parts(head, body))
     }

@@ -6,7 +6,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Buf as _;
 use http_body::{Body, Frame, SizeHint};
-use tokio::{sync::Notify, time::Instant};
+use tokio::{sync::Notify, task::AbortHandle, time::Instant};
 
 use crate::{
     error::{BoxError, StreamError},
@@ -26,6 +26,26 @@ use crate::{
 pub struct Streamed<B> {
     lane: Arc<Lane<B>>,
     bytes: Arc<AtomicU64>,
+    _watched: Arc<Leash>,
+}
+
+/// The task that watches an exchange; it ends at the latest with the bodies that it watches.
+#[derive(Default)]
+pub(crate) struct Leash(OnceLock<AbortHandle>);
+
+impl Leash {
+    pub(crate) fn hold(&self, watch: AbortHandle) {
+        // There is one watch; what is set first stays.
+        let _ = self.0.set(watch);
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        if let Some(watch) = self.0.get() {
+            watch.abort();
+        }
+    }
 }
 
 /// What a watcher sees of a direction.
@@ -110,10 +130,10 @@ impl<B: Send> Watched for Lane<B> {
 
 impl<B: Body> Streamed<B> {
     /// Passes `source` on, adds its data to `bytes` and tells `closed` when it is over.
-    pub(crate) fn new(source: B, bytes: Arc<AtomicU64>, closed: Arc<Notify>) -> Self {
+    pub(crate) fn new(source: B, bytes: Arc<AtomicU64>, closed: Arc<Notify>, leash: &Arc<Leash>) -> Self {
         let state =
             State { source: Some(source), phase: Phase::Open, moved: Instant::now(), asked: false, waker: None };
-        Self { lane: Arc::new(Lane { state: Mutex::new(state), closed }), bytes }
+        Self { lane: Arc::new(Lane { state: Mutex::new(state), closed }), bytes, _watched: Arc::clone(leash) }
     }
 }
 

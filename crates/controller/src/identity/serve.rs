@@ -136,7 +136,9 @@ async fn accept(listener: UnixListener, served: Arc<Served>) {
     loop {
         tokio::select! {
             () = served.withdrawal.cancelled() => break,
-            Some(_) = connections.join_next() => {}
+            Some(ended) = connections.join_next() => if let Err(error) = ended {
+                tracing::error!(id = %served.id, %error, "a connection of the Workload API broke");
+            },
             accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
                 Ok((stream, _)) => { connections.spawn(converse(stream, served.clone())); }
                 Err(error) => pause(&served.id, &error).await,

@@ -59,10 +59,8 @@ pub(super) async fn answer(shared: Arc<Shared>, procedure: Procedure, request: R
         Procedure::UpdateTask | Procedure::UpdateLog => {
             shared.notice_once(&shared.job_seen, Notice::JobSeen);
             // A begun call is finished though the runner gives up: the facade must not see it twice at a time.
-            match tokio::spawn(update(shared, procedure, body)).await {
-                Ok(response) => response,
-                Err(_) => unavailable("the executor is ending"),
-            }
+            let call = update(Arc::clone(&shared), procedure, body);
+            shared.finish(call).await.unwrap_or_else(|| unavailable("the executor is ending"))
         }
     }
 }

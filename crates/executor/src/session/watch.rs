@@ -1,6 +1,7 @@
 //! The hours in which the runner lives: signals, notices of the proxy, keep-alives and the clock become events, and
 //! what [`Supervision`] decides is done.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,7 +58,7 @@ impl Watch {
         mut notices: mpsc::UnboundedReceiver<Notice>,
     ) -> Ended {
         let (end_wanted, mut end_asked) = mpsc::channel(1);
-        let alive = tokio::spawn(keep_alive(Arc::clone(&self.facade), self.limits, end_wanted));
+        let mut alive = std::pin::pin!(keep_alive(Arc::clone(&self.facade), self.limits, end_wanted));
         let outbox = Arc::clone(&self.outbox);
         let mut looks = interval(Strays::LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -71,6 +72,7 @@ impl Watch {
                 Some(signal) = signals.recv() => Some(self.end_asked(signals::name(signal))),
                 Some(()) = end_asked.recv() => Some(self.end_asked("the facade ended this assignment".to_owned())),
                 () = at(self.supervision.wake_at()) => Some(Event::Tick),
+                never = alive.as_mut() => match never {},
                 _ = looks.tick(), if self.supervision.winding_up() => {
                     self.strays.look();
                     None
@@ -80,7 +82,6 @@ impl Watch {
                 self.act(action);
             }
         };
-        alive.abort();
         // What was on its way when the runner ended still tells why it did.
         while let Ok(notice) = notices.try_recv() {
             if let Some(event) = self.event_of(notice) {
@@ -123,7 +124,7 @@ impl Watch {
 }
 
 /// Tells the facade that the runner was started, then that it lives; says so when the facade wants its end.
-async fn keep_alive(facade: Arc<Facade>, limits: Limits, end_wanted: mpsc::Sender<()>) {
+async fn keep_alive(facade: Arc<Facade>, limits: Limits, end_wanted: mpsc::Sender<()>) -> Infallible {
     let mut ticks = interval(limits.keep_alive);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut report = Report::RunnerStarted;
@@ -131,8 +132,9 @@ async fn keep_alive(facade: Arc<Facade>, limits: Limits, end_wanted: mpsc::Sende
         ticks.tick().await;
         if let (_, Some(reply)) = facade.report(&report, limits.report).await {
             report = Report::KeepAlive;
-            if !reply.go_on && end_wanted.send(()).await.is_err() {
-                return;
+            if !reply.go_on {
+                // Said before and not heard yet is as good.
+                let _ = end_wanted.try_send(());
             }
         }
     }
