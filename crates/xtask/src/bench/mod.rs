@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use testkit::gitea::{Gitea, JobId, JobSpec, Method, Status};
 use tokio::process::Command;
 
@@ -38,11 +38,11 @@ pub(crate) struct Arguments {
     json: Option<PathBuf>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Figure {
-    measure: &'static str,
+    measure: String,
     value: String,
-    goal: &'static str,
+    goal: String,
 }
 
 pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -53,6 +53,8 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         figure("size of gitea-dynamic-runner", size(&program)?, ""),
         figure("size of gitea-task-executor", size(&small)?, "8 MiB"),
     ];
+    figures.extend(inside(root, large, "domain", "envelope").await?);
+    figures.extend(inside(root, large, "forward", "allocations").await?);
     let gitea = Gitea::start().await;
     let place = tempfile::tempdir()?;
     let mut subject = Subject::prepare(&program, &gitea, place.path(), arguments.tasks + arguments.live)?;
@@ -64,13 +66,26 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     show(&figures, arguments.json.as_deref())
 }
 
-fn figure(measure: &'static str, value: String, goal: &'static str) -> Figure {
-    Figure { measure, value, goal }
+fn figure(measure: &str, value: String, goal: &str) -> Figure {
+    Figure { measure: measure.to_owned(), value, goal: goal.to_owned() }
+}
+
+/// The figures that a crate measures of its own inside; it prints one per line.
+async fn inside(root: &Path, profile: &str, package: &str, bench: &str) -> anyhow::Result<Vec<Figure>> {
+    let mut command = Command::new(crate::test::cargo());
+    command.args(["bench", "--quiet", "--profile", profile, "--package", package, "--bench", bench]).current_dir(root);
+    let mut step = Step::begin(format!("{bench} of {package} ({profile})"));
+    let finished = child::run(command, BUILD_LIMIT, &mut step).await?;
+    anyhow::ensure!(finished.status.success(), "{bench} of {package} failed:\n{}", finished.tail(30));
+    step.end("done");
+    let out = finished.out();
+    let rows = out.lines().filter(|line| line.starts_with('{'));
+    rows.map(|line| serde_json::from_str(line).with_context(|| format!("read {line:?}"))).collect()
 }
 
 fn show(figures: &[Figure], json: Option<&Path>) -> anyhow::Result<ExitCode> {
     let rows: Vec<Vec<String>> =
-        figures.iter().map(|f| vec![f.measure.to_owned(), f.value.clone(), f.goal.to_owned()]).collect();
+        figures.iter().map(|f| vec![f.measure.clone(), f.value.clone(), f.goal.clone()]).collect();
     say::result(&table(&["measure", "value", "goal"], &rows));
     if let Some(path) = json {
         std::fs::write(path, serde_json::to_string_pretty(figures)? + "\n")
