@@ -2,6 +2,7 @@
 //!
 //! A double keeps the far side's rules and remembers what it was told, so a test asserts on outcomes and not on calls.
 
+pub mod conformance;
 pub mod gitea;
 pub mod real;
 pub mod runner_client;

@@ -25,7 +25,8 @@ async fn assert_over(world: &mut World, job: JobId) {
 #[tokio::test]
 async fn while_it_waits() {
     let mut world = hasty(1).await;
-    let jobs = world.push([job("runs", &["gate here"]), job("waits", &["say never"])]);
+    // Two runs: a cancel ends all jobs of one.
+    let jobs = [job("runs", &["gate here"]), job("waits", &["say never"])].map(|job| world.push_one(job));
     world.desk.arrived("here", 1, SOON).await;
     world.gitea_shows("the second is held", |gitea| gitea.held().len() == 2).await;
     world.gitea.cancel(jobs[1]);

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::codec::{Body, text};
+use super::rules::Rules;
 use super::server::Status;
 use super::shared::Shared;
 
@@ -60,7 +61,8 @@ pub(crate) async fn answer(shared: &Arc<Shared>, parts: http::request::Parts, bo
         body_bytes,
         status: 200,
     };
-    let response = refusal(shared, &parts.headers).unwrap_or_else(|| reply(&seen, &parts.headers));
+    let rules = shared.look(|world| world.server.rules.clone());
+    let response = refusal(shared, &parts.headers).unwrap_or_else(|| reply(&seen, &parts.headers, &rules));
     seen.status = response.status().as_u16();
     shared.change(|world| world.seen.push(seen));
     response
@@ -81,12 +83,13 @@ fn refusal(shared: &Shared, headers: &HeaderMap) -> Option<Response<Body>> {
         let tasks = &world.server.tasks;
         let job_token = tasks.values().find(|task| task.token == token);
         let runtime = tasks.values().find(|task| task.runtime_token == token);
-        if job_token.is_some_and(|task| task.status.is_end()) {
+        if job_token.is_some_and(|task| task.status.is_end() && world.server.rules.job_token_dies) {
             let body = r#"{"message":"invalid username, password or token"}"#;
             return Some(text(StatusCode::UNAUTHORIZED, "application/json", body));
         }
         let running = runtime.is_none_or(|task| task.status == Status::Running);
-        (!running).then(|| text(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "task is not running"))
+        (!running && world.server.rules.artifacts_want_running)
+            .then(|| text(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "task is not running"))
     })
 }
 
@@ -101,7 +104,7 @@ fn credential(headers: &HeaderMap) -> Option<String> {
     Some(if password.is_empty() || password == "x-oauth-basic" { user } else { password }.to_owned())
 }
 
-fn reply(seen: &Seen, headers: &HeaderMap) -> Response<Body> {
+fn reply(seen: &Seen, headers: &HeaderMap, rules: &Rules) -> Response<Body> {
     let ok = |body: serde_json::Value| text(StatusCode::OK, "application/json", body.to_string());
     if let Some(bytes) = seen.path.strip_prefix(DOWNLOAD).and_then(|bytes| bytes.parse().ok()) {
         return download(bytes);
@@ -109,8 +112,14 @@ fn reply(seen: &Seen, headers: &HeaderMap) -> Response<Body> {
     match (seen.path.as_str(), seen.path.strip_prefix(ARTIFACTS)) {
         ("/api/v1/version", _) => ok(json!({"version": "1.26.0"})),
         ("/api/healthz", _) => ok(json!({"status": "pass"})),
-        (_, Some("CreateArtifact")) => ok(json!({"ok": true, "signedUploadUrl": signed(headers, "UploadArtifact")})),
-        (_, Some("GetSignedArtifactURL")) => ok(json!({"signedUrl": signed(headers, "DownloadArtifact")})),
+        (_, Some("CreateArtifact")) => {
+            ok(json!({"ok": true, "signedUploadUrl": signed(headers, rules, "UploadArtifact")}))
+        }
+        (_, Some("GetSignedArtifactURL")) => ok(json!({"signedUrl": signed(headers, rules, "DownloadArtifact")})),
+        (path, None) if is_third_version(path) => {
+            let url = format!("{}{path}/0f5a/upload", origin(headers, rules));
+            ok(json!({"fileContainerResourceUrl": url}))
+        }
         (_, Some("UploadArtifact")) => text(StatusCode::CREATED, "application/json", "\"success\""),
         _ => ok(json!({
             "method": seen.method, "path": seen.path, "query": seen.query,
@@ -119,12 +128,22 @@ fn reply(seen: &Seen, headers: &HeaderMap) -> Response<Body> {
     }
 }
 
+/// `…/workflows/{run}/artifacts`, which begins an artifact of the third version (§12).
+fn is_third_version(path: &str) -> bool {
+    path.starts_with("/api/actions_pipeline/_apis/pipelines/workflows/") && path.ends_with("/artifacts")
+}
+
 /// An absolute URL made from what the request was sent to (§12).
-fn signed(headers: &HeaderMap, method: &str) -> String {
+fn signed(headers: &HeaderMap, rules: &Rules, method: &str) -> String {
+    format!("{}{ARTIFACTS}{method}?sig=c2ln&artifactName=art&taskID=1&artifactID=1", origin(headers, rules))
+}
+
+/// Scheme and host as the request names them.
+fn origin(headers: &HeaderMap, rules: &Rules) -> String {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let scheme = header("x-forwarded-proto").unwrap_or("http");
-    let host = header(HOST.as_str()).unwrap_or_default();
-    format!("{scheme}://{host}{ARTIFACTS}{method}?sig=c2ln&artifactName=art&taskID=1&artifactID=1")
+    let told = header("x-forwarded-proto").filter(|_| rules.artifact_urls_follow_scheme);
+    let host = header(HOST.as_str()).filter(|_| rules.artifact_urls_follow_host);
+    format!("{}://{}", told.unwrap_or("http"), host.unwrap_or("gitea.invalid"))
 }
 
 fn download(bytes: usize) -> Response<Body> {

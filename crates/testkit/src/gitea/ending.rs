@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::clock::{between, whole_seconds};
-use super::server::{Server, Status};
+use super::server::{JobRow, RunnerRow, Server, Status};
 use super::update::close_steps;
 use super::webhook::Action;
 
@@ -24,7 +24,18 @@ pub enum Sweep {
 }
 
 impl Server {
-    /// A user cancels a run's job.
+    /// A user cancels the run of a job. Those of its jobs that wait for others go first, so that none is skipped.
+    pub(crate) fn cancel_run(&mut self, job: i64, now: Timestamp) {
+        let Some(run) = self.jobs.get(&job).map(|job| job.run) else { return };
+        let mut mates: Vec<_> = self.jobs.values().filter(|job| job.run == run).collect();
+        mates.sort_by_key(|job| job.status != Status::Blocked);
+        let mates: Vec<_> = mates.into_iter().map(|job| job.id).collect();
+        for job in mates {
+            self.cancel(job, now);
+        }
+    }
+
+    /// One job is cancelled.
     pub(crate) fn cancel(&mut self, job: i64, now: Timestamp) {
         let Some(row) = self.jobs.get(&job) else { return };
         let task = row.attempts.last().copied().filter(|_| !row.status.is_end() && row.status != Status::Waiting);
@@ -52,7 +63,8 @@ impl Server {
         let Some(task) = self.tasks.get(&task) else { return false };
         let runner = self.runners.get(&task.runner);
         let declared = runner.is_some_and(|row| row.capabilities.iter().any(|each| each == "cancelling"));
-        self.rules.cancelling && declared && between(task.updated, now) <= REPORTED_LATELY
+        let lately = between(task.updated, now) <= REPORTED_LATELY || !self.rules.cancelling_wants_a_report;
+        self.rules.cancelling && declared && lately
     }
 
     /// Ends a task over the runner's head.
@@ -94,7 +106,8 @@ impl Server {
             .map(|task| (task.id, task.status))
             .collect();
         for (task, status) in silent {
-            let end = if status == Status::Cancelling { Status::Cancelled } else { Status::Failure };
+            let asked = status == Status::Cancelling && self.rules.silent_cancelling_is_cancelled;
+            let end = if asked { Status::Cancelled } else { Status::Failure };
             self.stop_by_sweep(task, end, now);
         }
     }
@@ -116,6 +129,9 @@ impl Server {
     }
 
     fn sweep_abandoned(&mut self, now: Timestamp) {
+        if !self.rules.abandoned_is_cancelled {
+            return;
+        }
         let limit = self.settings.abandoned_timeout;
         let open = self.jobs.values().filter(|job| matches!(job.status, Status::Waiting | Status::Blocked));
         let abandoned: Vec<_> = open.filter(|job| between(job.updated, now) > limit).map(|job| job.id).collect();
@@ -136,31 +152,24 @@ impl Server {
         row.status = status;
         row.stopped = Some(stopped);
         row.updated = now;
-        let run = row.run;
         self.announce(job, now, Action::Completed);
         // Jobs that this end releases come later and raise the version by themselves.
         let waiting = self.jobs.values().any(|other| other.status == Status::Waiting);
-        self.release_dependents(run, now);
+        self.release(now);
         self.announce_run_end(job, now);
         if self.rules.finish_bumps && waiting {
             self.bump_for(job);
         }
     }
 
-    /// Blocked jobs whose needs have all ended become waiting or are skipped. Gitea takes about two seconds for it.
-    fn release_dependents(&mut self, run: i64, now: Timestamp) {
+    /// Blocked jobs become waiting, or are skipped, once their needs have ended and their group is free. Gitea takes
+    /// about two seconds for it.
+    fn release(&mut self, now: Timestamp) {
         loop {
-            let status_of = |key: &String| {
-                let of_run = self.jobs.values().filter(|job| job.run == run);
-                of_run.filter(|job| job.spec.key == *key).map(|job| job.status).next_back()
-            };
-            let ready = self.jobs.values().find_map(|job| {
-                let blocked = job.run == run && job.status == Status::Blocked;
-                let needs: Vec<_> = job.spec.needs.iter().filter_map(status_of).collect();
-                (blocked && needs.iter().all(|status| status.is_end()))
-                    .then(|| (job.id, needs.iter().all(|status| *status == Status::Success)))
-            });
-            let Some((id, good)) = ready else { return };
+            let blocked = self.jobs.values().filter(|job| job.status == Status::Blocked);
+            let mut ready = blocked.filter_map(|job| self.is_good(job).map(|good| (job.id, good)));
+            let Some((id, good)) = ready.next() else { return };
+            drop(ready);
             let Some(row) = self.jobs.get_mut(&id) else { return };
             row.updated = now;
             row.status = if good { Status::Waiting } else { Status::Skipped };
@@ -171,14 +180,28 @@ impl Server {
         }
     }
 
-    /// A user runs an ended job again (§4.2).
-    pub(crate) fn rerun(&mut self, job: i64, now: Timestamp) {
-        let Some(row) = self.jobs.get_mut(&job).filter(|row| row.status.is_end()) else { return };
-        row.status = Status::Waiting;
-        row.updated = now;
-        row.started = None;
-        row.stopped = None;
-        self.bump_for(job);
-        self.announce(job, now, Action::Queued);
+    /// Whether a blocked job is to run; `None` while that is open.
+    fn is_good(&self, job: &JobRow) -> Option<bool> {
+        let of_run = self.jobs.values().filter(|other| other.run == job.run);
+        let needs: Vec<_> = of_run.filter(|other| job.spec.needs.contains(&other.spec.key)).collect();
+        let open = needs.iter().any(|need| !need.status.is_end() || !self.rules.needs_release);
+        if open || self.group_is_busy(job.run, &job.spec) {
+            return None;
+        }
+        Some(!self.rules.failed_need_skips || needs.iter().all(|need| need.status == Status::Success))
+    }
+
+    /// Deletes a runner (§3.2).
+    pub(crate) fn delete_runner(&mut self, uuid: &str, now: Timestamp) {
+        let gone = |row: &&RunnerRow| row.uuid == uuid;
+        let Some(runner) = self.runners.values().find(gone).map(|row| row.id) else { return };
+        self.runners.remove(&runner);
+        if !self.rules.deleted_runner_leaves_tasks {
+            let held = self.tasks.values().filter(|task| task.runner == runner && !task.status.is_end());
+            let held: Vec<_> = held.map(|task| task.id).collect();
+            for task in held {
+                self.stop(task, Status::Failure, true, now);
+            }
+        }
     }
 }

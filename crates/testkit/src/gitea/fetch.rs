@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use runner_proto::runner::v1::{FetchTaskRequest, FetchTaskResponse, Task};
 
 use super::refusal::Refusal;
+use super::rules::Rules;
 use super::server::{JobRow, RunnerRow, Server, Status, StepRow, TaskRow, pick_failed, random_token};
 use super::task::{Attempt, Need, message, runtime_token};
 use super::webhook::Action;
@@ -64,7 +65,7 @@ impl Server {
         let mut fitting: Vec<&JobRow> = self
             .jobs
             .values()
-            .filter(|job| self.can_be_claimed(job.status) && runner.scope.sees(&job.spec))
+            .filter(|job| self.can_be_claimed(job.status) && self.sees(runner, job))
             .filter(|job| self.labels_fit(&job.spec.runs_on, &runner.labels))
             .collect();
         fitting.sort_by_key(|job| (job.updated, job.id));
@@ -72,12 +73,19 @@ impl Server {
         chosen.map(|job| job.id)
     }
 
+    fn sees(&self, runner: &RunnerRow, job: &JobRow) -> bool {
+        !self.rules.scope_limits_jobs || runner.scope.sees(&job.spec)
+    }
+
     fn can_be_claimed(&self, status: Status) -> bool {
         status == Status::Waiting || (status == Status::Running && !self.rules.claim_is_final)
     }
 
     fn labels_fit(&self, wanted: &[String], declared: &[String]) -> bool {
-        let has = |label: &String| declared.contains(label);
+        let same = |one: &str, other: &str| {
+            if self.rules.labels_case_sensitive { one == other } else { one.eq_ignore_ascii_case(other) }
+        };
+        let has = |label: &String| declared.iter().any(|each| same(each, label));
         match wanted {
             [] => self.rules.unlabelled_goes_anywhere,
             wanted if self.rules.every_label_needed => wanted.iter().all(has),
@@ -103,7 +111,8 @@ impl Server {
             token: random_token(),
             runtime_token: runtime_token(RUNTIME_KEY, id, job, row.run, now, endless),
         };
-        let message = message(&row.spec, &attempt, &needs);
+        let mut message = message(&row.spec, &attempt, &needs);
+        self.rules.break_message(&mut message);
         let step = StepRow { status: Status::Waiting, started: None, stopped: None, log_index: 0, log_length: 0 };
         let steps = vec![step; row.spec.steps.len()];
         row.status = Status::Running;
@@ -130,7 +139,9 @@ impl Server {
             reports: vec![now],
         };
         self.tasks.insert(id, task);
-        self.announce(job, now, Action::InProgress);
+        if self.rules.start_is_announced {
+            self.announce(job, now, Action::InProgress);
+        }
         message
     }
 
@@ -141,9 +152,22 @@ impl Server {
         let needed = of_run.filter(|other| job.spec.needs.contains(&other.spec.key));
         let need = |other: &JobRow| {
             let task = other.attempts.last().and_then(|id| self.tasks.get(id));
-            let outputs = task.map(|task| task.outputs.clone()).unwrap_or_default();
+            let told = task.filter(|_| self.rules.outputs_reach_dependents);
+            let outputs = told.map(|task| task.outputs.clone()).unwrap_or_default();
             (other.spec.key.clone(), Need { result: other.status.result(), outputs })
         };
         needed.map(need).collect()
+    }
+}
+
+impl Rules {
+    /// What a mutant does to the message.
+    fn break_message(&self, message: &mut Task) {
+        if !self.tokens_in_secrets {
+            message.secrets.retain(|name, _| !name.ends_with("_TOKEN"));
+        }
+        if let Some(payload) = message.workflow_payload.as_mut().filter(|_| !self.missing_runs_on_is_empty_list) {
+            *payload = String::from_utf8_lossy(payload).replace("        runs-on: []\n", "").into_bytes();
+        }
     }
 }

@@ -93,6 +93,29 @@ impl StepSpec {
     }
 }
 
+/// A matrix with one axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Matrix {
+    pub(crate) axis: String,
+    pub(crate) values: Vec<String>,
+}
+
+/// `concurrency` of a workflow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Concurrency {
+    pub(crate) group: String,
+    pub(crate) others: Others,
+}
+
+/// What becomes of the other runs of a concurrency group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// The new run waits for them.
+    GoOn,
+    /// They are cancelled: `cancel-in-progress`.
+    AreCancelled,
+}
+
 /// One job, and the run around it. Jobs of one push and one repository share a run.
 ///
 /// `JobSpec::new("build")` runs on `self-hosted` in `acme/app` for a push, with one step.
@@ -108,6 +131,8 @@ pub struct JobSpec {
     pub(crate) vars: BTreeMap<String, String>,
     pub(crate) context: BTreeMap<String, Value>,
     pub(crate) needs: Vec<String>,
+    pub(crate) matrix: Option<Matrix>,
+    pub(crate) concurrency: Option<Concurrency>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) workflow_name: Option<String>,
     pub(crate) workflow_file: String,
@@ -130,6 +155,8 @@ impl JobSpec {
             vars: BTreeMap::new(),
             context: BTreeMap::new(),
             needs: Vec::new(),
+            matrix: None,
+            concurrency: None,
             env: BTreeMap::new(),
             workflow_name: None,
             workflow_file: "ci.yml".into(),
@@ -212,6 +239,20 @@ impl JobSpec {
         self
     }
 
+    /// A matrix with one axis: one job per value.
+    #[must_use]
+    pub fn matrix<V: Into<String>>(mut self, axis: impl Into<String>, values: impl IntoIterator<Item = V>) -> Self {
+        self.matrix = Some(Matrix { axis: axis.into(), values: values.into_iter().map(Into::into).collect() });
+        self
+    }
+
+    /// The concurrency group of its run, and what becomes of other runs of that group.
+    #[must_use]
+    pub fn concurrency(mut self, group: impl Into<String>, others: Others) -> Self {
+        self.concurrency = Some(Concurrency { group: group.into(), others });
+        self
+    }
+
     /// An environment variable of the workflow.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -240,6 +281,36 @@ impl JobSpec {
     pub fn unknown_fields(mut self, wire: impl Into<Vec<u8>>) -> Self {
         self.unknown_fields = wire.into();
         self
+    }
+
+    /// Its repository, `owner/name`.
+    #[must_use]
+    pub fn repository_name(&self) -> &str {
+        &self.repository
+    }
+
+    /// The secrets of its repository, names and values.
+    pub fn secret_values(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.secrets.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The variables of its repository, names and values.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.vars.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The name that is shown; a matrix adds its value.
+    pub(crate) fn shown_name(&self) -> String {
+        match &self.matrix {
+            Some(Matrix { values, .. }) => format!("{} ({})", self.key, values.join(", ")),
+            None => self.key.clone(),
+        }
+    }
+
+    /// One job per combination of its matrix.
+    pub(crate) fn split(self) -> Vec<Self> {
+        let Some(Matrix { axis, values }) = self.matrix.clone() else { return vec![self] };
+        values.into_iter().map(|value| self.clone().matrix(axis.clone(), [value])).collect()
     }
 
     pub(crate) fn owner(&self) -> &str {

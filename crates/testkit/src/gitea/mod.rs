@@ -7,7 +7,6 @@ mod area;
 mod calls;
 mod clock;
 mod codec;
-pub mod conformance;
 mod ending;
 mod fault;
 mod fetch;
@@ -16,6 +15,7 @@ mod log;
 mod refusal;
 pub mod replay;
 mod rules;
+mod runs;
 mod server;
 mod service;
 mod settings;
@@ -41,12 +41,13 @@ pub use area::Seen;
 pub use calls::{Call, CallEnd, Counters, Method, Request};
 pub use ending::Sweep;
 pub use fault::{Away, FaultSpec, Latency, Moment};
-pub use job::{JobId, JobSpec, StepSpec};
+pub use job::{JobId, JobSpec, Others, StepSpec};
 pub use rules::Rules;
 pub use server::{Scope, Status};
 pub use settings::Settings;
 pub use view::{JobState, LogLine, Page, StepView};
 pub use webhook::{Action, Event, Webhook};
+pub use yaml::workflow;
 
 use clock::{Clock, between};
 use server::Server;
@@ -190,7 +191,17 @@ impl Gitea {
 
     /// Deletes a runner; its tasks stay Running (§3.2).
     pub fn delete_runner(&self, uuid: &str) {
-        self.shared.change(|world| world.server.runners.retain(|_, row| row.uuid != uuid));
+        self.shared.change(|world| world.server.delete_runner(uuid, world.clock.now()));
+    }
+
+    /// Renames a repository within its owner; what is fetched later names the new name (§11.2).
+    pub fn rename_repository(&self, repository: &str, name: &str) {
+        self.shared.change(|world| world.server.rename_repository(repository, name));
+    }
+
+    /// Deletes a repository with its runs, jobs, tasks and runners (§3.2).
+    pub fn delete_repository(&self, repository: &str) {
+        self.shared.change(|world| world.server.delete_repository(repository));
     }
 
     /// Starts runs with these jobs, one run per repository, with one bump of the tasks version.
@@ -211,9 +222,9 @@ impl Gitea {
         ids[0]
     }
 
-    /// A user cancels a job.
+    /// A user cancels the run of a job; there is no other cancel (§8).
     pub fn cancel(&self, job: JobId) {
-        self.shared.change(|world| world.server.cancel(job.0, world.clock.now()));
+        self.shared.change(|world| world.server.cancel_run(job.0, world.clock.now()));
     }
 
     /// A user runs an ended job again.

@@ -31,6 +31,18 @@ macro_rules! rules {
                 }
                 Some(rules)
             }
+
+            /// These rules on a newer server: what 1.27 does the other way.
+            #[must_use]
+            pub fn newer(self) -> Self {
+                Self {
+                    finish_bumps: !self.finish_bumps,
+                    cancel_bumps: !self.cancel_bumps,
+                    bare_no_more_ignored: !self.bare_no_more_ignored,
+                    cancelling: !self.cancelling,
+                    ..self
+                }
+            }
         }
     };
 }
@@ -44,6 +56,8 @@ rules! {
     version_in_reply = true;
     /// A run raises the version once, however many jobs it has (§4.2).
     run_bumps_once = true;
+    /// A run raises the version of its repository, of its owner and of all (§4.2).
+    version_reaches_owner = true;
     /// Disabling and enabling a runner raise the version (§4.2).
     disabling_bumps = true;
     /// Newer servers: a job's end raises the version while others wait (§4.2, 1.27).
@@ -60,6 +74,45 @@ rules! {
     claim_is_final = true;
     /// A disabled runner gets an empty answer (§4.4).
     disabled_gets_nothing = true;
+    /// A disabled runner goes on reporting what it holds (§4.4).
+    disabled_reports_on = true;
+    /// A runner sees the jobs of its scope only (§4.4).
+    scope_limits_jobs = true;
+    /// Labels are compared letter by letter (§5).
+    labels_case_sensitive = true;
+    /// Declare replaces the labels (§5).
+    declare_replaces_labels = true;
+    /// A job of a matrix is one task per combination (§11.1).
+    matrix_is_split = true;
+    /// A missing `runs-on` arrives as an empty list (§11.1).
+    missing_runs_on_is_empty_list = true;
+    /// The job's token is among the secrets, twice (§11.1).
+    tokens_in_secrets = true;
+    /// A task names its repository as it is called at the fetch (§11.2).
+    renamed_at_fetch = true;
+    /// The webhook `queued` goes out with the push, `in_progress` with the fetch (§15).
+    start_is_announced = true;
+
+    /// A job moves on when all its needs have succeeded (§7.4).
+    needs_release = true;
+    /// A job whose need did not succeed is skipped (§7.4).
+    failed_need_skips = true;
+    /// The outputs of a need are in the task (§11.1).
+    outputs_reach_dependents = true;
+    /// A rerun raises the version for every job that waits again (§4.2).
+    rerun_bumps = true;
+    /// A rerun blocks the jobs that need others again (§4.2).
+    rerun_blocks_dependents = true;
+    /// A run waits while another of its concurrency group has not ended (§4.5).
+    concurrency_waits = true;
+    /// Runs of a concurrency group that only wait give way to a newer one (§4.5).
+    concurrency_spares_running_only = true;
+    /// `cancel-in-progress` cancels the others of the group (§4.5).
+    concurrency_cancels = true;
+    /// The tasks of a deleted run or repository do not exist any more (§3.2).
+    deletion_forgets_tasks = true;
+    /// The tasks of a deleted runner stay Running (§3.2).
+    deleted_runner_leaves_tasks = true;
 
     /// The first terminal update wins; later ones change nothing (§7.2).
     first_terminal_wins = true;
@@ -125,6 +178,16 @@ rules! {
     cancelled_takes_rows = true;
     /// Step updates on a cancelled task are ignored (§8).
     cancelled_freezes_steps = true;
+    /// Newer servers: a task that was asked to stop ends as cancelled, whatever it reports (§8, 1.27).
+    cancelling_ends_cancelled = true;
+    /// Newer servers: steps of such a task are stored until it ends (§8, 1.27).
+    cancelling_takes_steps = true;
+    /// Newer servers: only a task that reported within the last minute is asked (§8, 1.27.1).
+    cancelling_wants_a_report = true;
+    /// Newer servers: a silent one is ended by the zombie sweep as cancelled (§6, 1.27).
+    silent_cancelling_is_cancelled = true;
+    /// Newer servers: the Declare reply tells the server's capabilities (§5, 1.27).
+    capabilities_told = true;
 
     /// A silent task is failed by the zombie sweep (§6).
     zombie_ends_silent = true;
@@ -142,6 +205,18 @@ rules! {
     zombie_leaves_empty_log_open = true;
     /// The sweep closes the unfinished steps as FAILURE (§6).
     zombie_closes_steps = true;
+
+    /// A job that nobody fetches is cancelled (§6).
+    abandoned_is_cancelled = true;
+
+    /// The job's token is refused after the end (§8).
+    job_token_dies = true;
+    /// Artifacts and summaries are taken from running tasks only (§12).
+    artifacts_want_running = true;
+    /// The URLs of artifacts carry the Host of the request (§12).
+    artifact_urls_follow_host = true;
+    /// Their scheme is that of `X-Forwarded-Proto` (§12).
+    artifact_urls_follow_scheme = true;
 
     /// Application errors are HTTP 500 `unknown` with a gRPC text (§3.2).
     errors_are_500 = true;

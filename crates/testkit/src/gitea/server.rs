@@ -13,7 +13,7 @@ use super::job::JobSpec;
 use super::refusal::Refusal;
 use super::rules::Rules;
 use super::settings::Settings;
-use super::webhook::{Action, Webhook};
+use super::webhook::Webhook;
 
 /// Where a runner is registered, and so which jobs it can see.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +27,11 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Everywhere a job can be seen.
+    pub(crate) fn of(job: &JobSpec) -> [Self; 3] {
+        [Self::Global, Self::Owner(job.owner().to_owned()), Self::Repository(job.repository.clone())]
+    }
+
     pub(crate) fn sees(&self, job: &JobSpec) -> bool {
         match self {
             Self::Global => true,
@@ -276,71 +281,27 @@ impl Server {
 
     /// Declare (§5).
     pub(crate) fn declare(&mut self, runner: i64, request: &DeclareRequest) -> Result<Runner, Refusal> {
-        let hides_token = self.rules.declare_hides_token;
+        let (hides_token, replaces) = (self.rules.declare_hides_token, self.rules.declare_replaces_labels);
         let row = self.runners.get_mut(&runner).ok_or_else(Refusal::unregistered)?;
-        row.labels.clone_from(&request.labels);
+        if replaces {
+            row.labels.clear();
+        }
+        row.labels.extend(request.labels.iter().cloned());
         row.version.clone_from(&request.version);
         row.capabilities.clone_from(&request.capabilities);
         let token = if hides_token { String::new() } else { row.token.clone() };
         Ok(Runner { token, ..row.shown() })
     }
 
-    /// New runs with these jobs, one per repository. One bump for all (§4.2).
-    pub(crate) fn push(&mut self, specs: Vec<JobSpec>, now: Timestamp) -> Vec<i64> {
-        let mut runs = BTreeMap::new();
-        let mut scopes = BTreeSet::new();
-        let mut ids = Vec::new();
-        for spec in specs {
-            let run = *runs.entry(spec.repository.clone()).or_insert_with(|| {
-                self.next_run += 1;
-                self.next_run - 1
-            });
-            let run_number = self.run_number(&spec.repository, run);
-            let id = self.next_job;
-            self.next_job += 1;
-            let status = if spec.needs.is_empty() { Status::Waiting } else { Status::Blocked };
-            if status == Status::Waiting {
-                scopes.insert(Scope::Owner(spec.owner().to_owned()));
-                scopes.insert(Scope::Repository(spec.repository.clone()));
-            }
-            let row = JobRow {
-                id,
-                run,
-                run_number,
-                spec,
-                status,
-                attempts: Vec::new(),
-                updated: now,
-                started: None,
-                stopped: None,
-            };
-            self.jobs.insert(id, row);
-            self.announce(id, now, if status == Status::Waiting { Action::Queued } else { Action::Waiting });
-            ids.push(id);
-        }
-        if !scopes.is_empty() {
-            scopes.insert(Scope::Global);
-        }
-        let waiting = |id: &&i64| self.jobs.get(id).is_some_and(|job| job.status == Status::Waiting);
-        let waiting = ids.iter().filter(waiting).count();
-        for _ in 0..if self.rules.run_bumps_once { 1 } else { waiting } {
-            self.bump(scopes.iter().cloned());
-        }
-        ids
-    }
-
-    fn run_number(&mut self, repository: &str, run: i64) -> i64 {
-        if let Some(job) = self.jobs.values().find(|job| job.run == run) {
-            return job.run_number;
-        }
-        let number = self.run_numbers.entry(repository.to_owned()).or_insert(0);
-        *number += 1;
-        *number
+    /// What the Declare reply tells of the server (§5).
+    pub(crate) fn told_capabilities(&self) -> Option<&'static str> {
+        self.settings.capabilities_header.filter(|_| self.rules.capabilities_told)
     }
 
     /// Raises the version of each scope by one.
     pub(crate) fn bump(&mut self, scopes: impl IntoIterator<Item = Scope>) {
-        for scope in scopes {
+        let owners = self.rules.version_reaches_owner;
+        for scope in scopes.into_iter().filter(|scope| owners || !matches!(scope, Scope::Owner(_))) {
             *self.versions.entry(scope).or_insert(0) += 1;
         }
     }
@@ -348,9 +309,7 @@ impl Server {
     /// Raises the version everywhere this job can be seen.
     pub(crate) fn bump_for(&mut self, job: i64) {
         if let Some(job) = self.jobs.get(&job) {
-            let owner = Scope::Owner(job.spec.owner().to_owned());
-            let repository = Scope::Repository(job.spec.repository.clone());
-            self.bump([Scope::Global, owner, repository]);
+            self.bump(Scope::of(&job.spec));
         }
     }
 
@@ -371,13 +330,6 @@ impl Server {
             let scope = row.scope.clone();
             self.bump(BTreeSet::from([Scope::Global, scope]));
         }
-    }
-
-    /// Deletes a whole run; its tasks are gone (§3.2).
-    pub(crate) fn delete_run(&mut self, run: i64) {
-        let gone: BTreeSet<i64> = self.jobs.values().filter(|job| job.run == run).map(|job| job.id).collect();
-        self.jobs.retain(|id, _| !gone.contains(id));
-        self.tasks.retain(|_, task| !gone.contains(&task.job));
     }
 }
 

@@ -66,7 +66,7 @@ impl RunnerService for Handlers {
             let runner = server.declare(runner, &request)?;
             Ok(DeclareResponse { runner: Some(runner).into(), ..Default::default() })
         })?;
-        Ok(match self.0.look(|world| world.server.settings.capabilities_header) {
+        Ok(match self.0.look(|world| world.server.told_capabilities()) {
             Some(capabilities) => response.with_header(CAPABILITIES_HEADER, capabilities),
             None => response,
         })

@@ -29,6 +29,9 @@ impl Server {
             return Ok(UpdateTaskResponse::default());
         }
         let rules = self.rules.clone();
+        if !rules.disabled_reports_on && self.runners.get(&runner).is_some_and(|row| row.disabled) {
+            return Err(Refusal::unregistered());
+        }
         let task = self.owned_task(runner, state.id, Wording::UpdateTask)?;
         let job = task.job;
         let ended_before = task.status.is_end();
@@ -61,8 +64,10 @@ impl Server {
 fn apply(task: &mut TaskRow, state: &TaskState, rules: &Rules, now: Timestamp) {
     task.first_update.get_or_insert(now);
     let was_cancelled = task.status == Status::Cancelled;
+    let was_open = task.status != Status::Cancelling;
     if let Some(end) = Status::of(known(state.result)) {
-        let cancelled = task.status == Status::Cancelling || (was_cancelled && rules.cancel_wins);
+        let asked = task.status == Status::Cancelling && rules.cancelling_ends_cancelled;
+        let cancelled = asked || (was_cancelled && rules.cancel_wins);
         task.status = if cancelled { Status::Cancelled } else { end };
         let told = state.stopped_at.as_option().and_then(from_wire);
         let stopped = if rules.stopped_at_kept { told.unwrap_or(Timestamp::UNIX_EPOCH) } else { now };
@@ -70,7 +75,7 @@ fn apply(task: &mut TaskRow, state: &TaskState, rules: &Rules, now: Timestamp) {
     } else if rules.heartbeat_keeps_alive {
         task.updated = now;
     }
-    if rules.steps_stored {
+    if rules.steps_stored && (was_open || rules.cancelling_takes_steps) {
         store_steps(task, &state.steps, rules);
     }
     if task.status.is_end() && !rules.terminal_leaves_steps_open {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::job::{Entry, JobSpec, StepSpec};
+use super::job::{Concurrency, Entry, JobSpec, Matrix, Others, StepSpec};
 
 /// The text of `workflow_payload` for one job (§11.1).
 pub(crate) fn payload(job: &JobSpec) -> String {
@@ -14,11 +14,35 @@ pub(crate) fn payload(job: &JobSpec) -> String {
     out.mapping(0, "env", &job.env);
     out.line(0, "jobs:");
     out.line(1, &format!("{}:", quoted(&job.key)));
-    out.scalar(2, "name", &job.key);
+    out.scalar(2, "name", &job.shown_name());
     out.runs_on(&job.runs_on);
-    out.line(2, "steps:");
-    for step in &job.steps {
-        out.step(step);
+    out.steps(job);
+    out.matrix(job);
+    out.text
+}
+
+/// The workflow file whose run has these jobs, as a person would push it.
+#[must_use]
+pub fn workflow(jobs: &[JobSpec]) -> String {
+    let mut out = Block::new("    ");
+    for job in jobs.iter().take(1) {
+        out.scalar(0, "on", &job.event_name);
+        out.mapping(0, "env", &job.env);
+        if let Some(Concurrency { group, others }) = &job.concurrency {
+            out.line(0, "concurrency:");
+            out.scalar(1, "group", group);
+            out.line(1, &format!("cancel-in-progress: {}", *others == Others::AreCancelled));
+        }
+    }
+    out.line(0, "jobs:");
+    for job in jobs {
+        out.line(1, &format!("{}:", quoted(&job.key)));
+        if !job.runs_on.is_empty() {
+            out.runs_on(&job.runs_on);
+        }
+        out.list("needs", &job.needs);
+        out.steps(job);
+        out.matrix(job);
     }
     out.text
 }
@@ -71,12 +95,35 @@ impl Block {
         match labels {
             [] => self.line(2, "runs-on: []"),
             [label] => self.scalar(2, "runs-on", label),
-            labels => {
-                self.line(2, "runs-on:");
-                for label in labels {
-                    self.line(3, &format!("- {}", quoted(label)));
-                }
-            }
+            labels => self.list("runs-on", labels),
+        }
+    }
+
+    /// A list of a job; nothing if it is empty.
+    fn list(&mut self, key: &str, items: &[String]) {
+        if items.is_empty() {
+            return;
+        }
+        self.line(2, &format!("{key}:"));
+        for item in items {
+            self.line(3, &format!("- {}", quoted(item)));
+        }
+    }
+
+    fn steps(&mut self, job: &JobSpec) {
+        self.line(2, "steps:");
+        for step in &job.steps {
+            self.step(step);
+        }
+    }
+
+    fn matrix(&mut self, job: &JobSpec) {
+        let Some(Matrix { axis, values }) = &job.matrix else { return };
+        self.line(2, "strategy:");
+        self.line(3, "matrix:");
+        self.line(4, &format!("{}:", quoted(axis)));
+        for value in values {
+            self.line(5, &format!("- {}", quoted(value)));
         }
     }
 

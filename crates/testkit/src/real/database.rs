@@ -1,9 +1,10 @@
 //! What Gitea's REST does not show: read-only looks into its SQLite database, beside the running server (WAL).
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Row};
+use rusqlite::{Connection, OpenFlags, Row, ToSql};
 use serde::Serialize;
 
 use super::Error;
@@ -159,13 +160,34 @@ impl Database {
         })
     }
 
-    fn one<T>(&self, query: &str, id: i64, read: impl Fn(&Row<'_>) -> rusqlite::Result<T>) -> Result<T, Error> {
+    pub(super) fn runner(&self, uuid: &str) -> Result<i64, Error> {
+        self.one("select id from action_runner where uuid = ?", uuid, |row| number(row, 0))
+    }
+
+    pub(super) fn deliveries(&self, job: i64) -> Result<Vec<(String, String)>, Error> {
+        let query = "select event_type, payload_content from hook_task where hook_id in \
+                     (select id from webhook where repo_id = (select repo_id from action_run_job where id = ?)) \
+                     order by id";
+        self.all(query, job, |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+
+    fn one<T>(
+        &self,
+        query: &str,
+        id: impl ToSql + Display + Copy,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
         let mut rows = self.all(query, id, read)?;
         let missing = || Error::Database { query: query.to_owned(), cause: format!("no row with id {id}") };
         rows.pop().ok_or_else(missing)
     }
 
-    fn all<T>(&self, query: &str, id: i64, read: impl Fn(&Row<'_>) -> rusqlite::Result<T>) -> Result<Vec<T>, Error> {
+    fn all<T>(
+        &self,
+        query: &str,
+        id: impl ToSql,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, Error> {
         let run = || -> rusqlite::Result<Vec<T>> {
             let connection = Connection::open_with_flags(&self.0, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
             connection.busy_timeout(PATIENCE)?;

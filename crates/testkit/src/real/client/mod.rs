@@ -4,6 +4,7 @@ mod actions;
 mod page;
 mod repository;
 mod runners;
+mod upkeep;
 
 use bytes::Bytes;
 use http::Method;

@@ -18,16 +18,36 @@ struct Commit {
     sha: String,
 }
 
+/// Whether a new repository has a commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FirstCommit {
+    Yes,
+    No,
+}
+
 impl Client {
     /// Makes a private repository `owner/name` with a first commit on `main`, and the organisation if it is new.
     ///
     /// # Errors
     /// The name is not `owner/name`, is taken, or the server refused.
     pub async fn create_repository(&self, full_name: &str) -> Result<(), Error> {
+        self.make(full_name, FirstCommit::Yes).await
+    }
+
+    /// The same without a commit, which costs a quarter of the time; the first push makes `main`.
+    ///
+    /// # Errors
+    /// As for [`Client::create_repository`].
+    pub async fn create_empty_repository(&self, full_name: &str) -> Result<(), Error> {
+        self.make(full_name, FirstCommit::No).await
+    }
+
+    async fn make(&self, full_name: &str, first: FirstCommit) -> Result<(), Error> {
         let (owner, name) = full_name
             .split_once('/')
             .ok_or_else(|| Error::system("create a repository")(format!("{full_name:?} is not owner/name")))?;
-        let body = json!({"name": name, "auto_init": true, "default_branch": "main", "private": true});
+        let body =
+            json!({"name": name, "auto_init": first == FirstCommit::Yes, "default_branch": "main", "private": true});
         if owner == self.access.admin {
             return self.post::<Value>("/user/repos", &body).await.map(drop);
         }

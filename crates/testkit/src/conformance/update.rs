@@ -5,53 +5,95 @@ use std::collections::HashMap;
 use anyhow::{Context as _, ensure};
 use runner_proto::runner::v1::{Result as TaskResult, StepState, UpdateTaskRequest};
 
-use super::{Bench, Held, Question, Status, at, finished, running};
+use super::bench::{Held, at, finished, running, take_released};
+use super::{Bench, Of, Question};
+use crate::gitea::{Action, Event, Status};
 
 pub(super) const QUESTIONS: &[Question] = &[
     Question {
         name: "Are the steps stored as they are reported?",
         rules: &["steps_stored"],
+        of: Of::Both,
         ask: |bench| Box::pin(reported_steps(bench)),
     },
     Question {
         name: "What becomes of a finished step that a heartbeat leaves out?",
         rules: &["absent_steps_reset"],
+        of: Of::Both,
         ask: |bench| Box::pin(absent_steps(bench)),
     },
     Question {
         name: "Can times and log ranges of a step be set back to zero?",
         rules: &["zeroes_not_written"],
+        of: Of::Both,
         ask: |bench| Box::pin(zeroes(bench)),
     },
     Question {
         name: "What becomes of a step that the job does not have?",
         rules: &["unknown_steps_ignored"],
+        of: Of::Both,
         ask: |bench| Box::pin(unknown_step(bench)),
     },
     Question {
         name: "When does a job end whose terminal update names a time, and one whose does not?",
         rules: &["stopped_at_kept"],
+        of: Of::Both,
         ask: |bench| Box::pin(end_time(bench)),
     },
     Question {
         name: "Does a second value replace a stored output?",
         rules: &["outputs_insert_if_absent"],
+        of: Of::Both,
         ask: |bench| Box::pin(output_twice(bench)),
     },
     Question {
         name: "Are outputs stored whose key or value is too large?",
         rules: &["large_outputs_skipped"],
+        of: Of::Both,
         ask: |bench| Box::pin(large_outputs(bench)),
     },
     Question {
         name: "Does a terminal update close the steps it leaves out?",
         rules: &["terminal_leaves_steps_open"],
+        of: Of::Both,
         ask: |bench| Box::pin(open_steps(bench)),
     },
     Question {
         name: "Does an update of an ended task send the webhook again?",
         rules: &["ended_sends_webhooks_again"],
+        of: Of::Both,
         ask: |bench| Box::pin(webhooks_again(bench)),
+    },
+    Question {
+        name: "What does a reply say while the task runs, at its end, and to another end?",
+        rules: &["running_has_no_result", "first_terminal_wins"],
+        of: Of::Both,
+        ask: |bench| Box::pin(replies(bench)),
+    },
+    Question {
+        name: "Which outputs does a reply list?",
+        rules: &["sent_outputs_lists_all"],
+        of: Of::Both,
+        ask: |bench| Box::pin(listed_outputs(bench)),
+    },
+    Question {
+        name: "Are steps stored that come after the end?",
+        rules: &["first_terminal_wins"],
+        of: Of::Both,
+        ask: |bench| Box::pin(late_steps(bench)),
+    },
+    Question {
+        name: "Are outputs stored that come after the end?",
+        rules: &[],
+        of: Of::Both,
+        ask: |bench| Box::pin(late_outputs(bench)),
+    },
+    Question { name: "Can a task end as skipped?", rules: &[], of: Of::Both, ask: |bench| Box::pin(skipped(bench)) },
+    Question {
+        name: "What becomes of a step that is reported failed, skipped or cancelled while the task runs?",
+        rules: &["steps_stored"],
+        of: Of::Both,
+        ask: |bench| Box::pin(ends_of_steps(bench)),
     },
 ];
 
@@ -114,7 +156,7 @@ async fn end_time(bench: &Bench<'_>) -> anyhow::Result<()> {
 }
 
 /// Sends outputs; the keys that the server lists.
-async fn outputs(held: &Held, outputs: &[(&str, &str)]) -> anyhow::Result<Vec<String>> {
+pub(super) async fn outputs(held: &Held, outputs: &[(&str, &str)]) -> anyhow::Result<Vec<String>> {
     let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     let outputs: HashMap<_, _> = outputs.iter().map(own).collect();
     let state = Some(held.state(TaskResult::Unspecified, vec![])).into();
@@ -127,22 +169,16 @@ async fn outputs(held: &Held, outputs: &[(&str, &str)]) -> anyhow::Result<Vec<St
 async fn output_twice(bench: &Bench<'_>) -> anyhow::Result<()> {
     let runner = bench.runner(&[&bench.label]).await?;
     let jobs = vec![bench.job("first", 1), bench.job("second", 1).needs(["first"])];
-    let first = *bench.server.push(jobs).await?.first().context("two jobs")?;
-    let task = runner.take().await?.context("the first job")?.id;
+    let first = *bench.side.push(jobs).await?.first().context("two jobs")?;
+    let task = runner.take().await?.context("the first job")?;
     let held = Held { runner, job: first, task };
     outputs(&held, &[("v", "one")]).await?;
     outputs(&held, &[("v", "two")]).await?;
     held.report(TaskResult::Success, vec![]).await?;
-    // A real server takes up to two seconds to release the second job (§18).
-    for _ in 0..50 {
-        if let Some(second) = held.runner.take().await? {
-            let value = second.needs.get("first").and_then(|need| need.outputs.get("v").cloned());
-            ensure!(value.as_deref() == Some("one"), "the output is {value:?}");
-            return Ok(());
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    anyhow::bail!("the second job never came")
+    let second = take_released(bench, &held.runner).await?;
+    let value = second.needs.get("first").and_then(|need| need.outputs.get("v").cloned());
+    ensure!(value.as_deref() == Some("one"), "the output is {value:?}");
+    Ok(())
 }
 
 async fn large_outputs(bench: &Bench<'_>) -> anyhow::Result<()> {
@@ -159,7 +195,7 @@ async fn open_steps(bench: &Bench<'_>) -> anyhow::Result<()> {
     held.report(TaskResult::Unspecified, vec![running(0, 0, 1)]).await?;
     held.report(TaskResult::Failure, vec![]).await?;
     let seen = bench.look(&held).await?;
-    let statuses: Vec<_> = seen.steps.iter().map(|step| step.status).collect();
+    let statuses = seen.step_statuses();
     ensure!(seen.status == Status::Failure, "the job is {:?}", seen.status);
     ensure!(statuses == [Status::Running, Status::Waiting, Status::Waiting], "the steps are {statuses:?}");
     Ok(())
@@ -168,9 +204,75 @@ async fn open_steps(bench: &Bench<'_>) -> anyhow::Result<()> {
 async fn webhooks_again(bench: &Bench<'_>) -> anyhow::Result<()> {
     let held = bench.held().await?;
     held.report(TaskResult::Success, vec![]).await?;
-    let Some(before) = bench.look(&held).await?.completed_webhooks else { return Ok(()) };
+    let count = async || {
+        let seen = bench.look(&held).await?;
+        let completed = |event| seen.delivered(event, Action::Completed);
+        anyhow::Ok((completed(Event::WorkflowJob), completed(Event::WorkflowRun)))
+    };
+    let at_the_end = count().await?;
     held.heartbeat().await?;
-    let after = bench.look(&held).await?.completed_webhooks;
-    ensure!(before == 1 && after == Some(2), "{before} at the end, {after:?} after one more update");
+    let after_heartbeat = count().await?;
+    held.report(TaskResult::Success, vec![]).await?;
+    let after_repeat = count().await?;
+    let counts = [at_the_end, after_heartbeat, after_repeat];
+    ensure!(counts == [(1, 1), (2, 1), (3, 2)], "(job, run) webhooks: {counts:?}");
+    Ok(())
+}
+
+async fn replies(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    let told = [
+        held.heartbeat().await?,
+        held.report(TaskResult::Failure, vec![]).await?,
+        held.report(TaskResult::Success, vec![]).await?,
+        held.heartbeat().await?,
+    ];
+    let failure = TaskResult::Failure;
+    ensure!(told == [TaskResult::Unspecified, failure, failure, failure], "the replies say {told:?}");
+    Ok(())
+}
+
+async fn listed_outputs(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    let first = outputs(&held, &[("a", "1"), ("b", "2")]).await?;
+    let second = outputs(&held, &[("c", "")]).await?;
+    ensure!(first == ["a", "b"] && second == ["a", "b", "c"], "{first:?}, then {second:?}");
+    Ok(())
+}
+
+async fn late_steps(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.report(TaskResult::Failure, vec![finished(0, 0, 1)]).await?;
+    held.report(TaskResult::Success, vec![finished(0, 0, 9), finished(1, 0, 1)]).await?;
+    let steps = bench.look(&held).await?.steps;
+    let stored: Vec<_> = steps.iter().map(|step| (step.status, step.log_length)).collect();
+    ensure!(stored == [(Status::Success, 1), (Status::Waiting, 0), (Status::Waiting, 0)], "{stored:?}");
+    Ok(())
+}
+
+async fn late_outputs(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.report(TaskResult::Success, vec![]).await?;
+    let listed = outputs(&held, &[("late", "1")]).await?;
+    ensure!(listed == ["late"], "{listed:?} are listed");
+    Ok(())
+}
+
+async fn skipped(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    let told = held.report(TaskResult::Skipped, vec![]).await?;
+    let status = bench.look(&held).await?.status;
+    ensure!((told, status) == (TaskResult::Skipped, Status::Skipped), "the reply says {told:?}, the job is {status:?}");
+    Ok(())
+}
+
+async fn ends_of_steps(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    let ends = [TaskResult::Failure, TaskResult::Skipped, TaskResult::Cancelled];
+    let steps = (0..).zip(ends).map(|(id, end)| StepState { result: end.into(), ..finished(id, 0, 1) }).collect();
+    held.report(TaskResult::Unspecified, steps).await?;
+    let seen = bench.look(&held).await?;
+    ensure!(seen.step_statuses() == [Status::Failure, Status::Skipped, Status::Cancelled], "{:?}", seen.steps);
+    ensure!(seen.status == Status::Running, "the job is {:?}", seen.status);
     Ok(())
 }
