@@ -4,6 +4,7 @@
 
 mod bench;
 mod child;
+mod conformance;
 mod coverage;
 mod demo;
 mod mutations;
@@ -36,6 +37,8 @@ enum Task {
     Test(test::Arguments),
     /// Show the whole system at work: a real Gitea, real workflows, a table of what came out.
     Demo(demo::Arguments),
+    /// Ask the real Gitea and its double the same questions, and print what each answered.
+    Conformance(conformance::Arguments),
     /// Print the figures of one-host mode beside their goals; judges nothing.
     Bench(bench::Arguments),
     /// Be the runner of a job that runs until it is ended, for the bench; CONFIG is the runner's configuration.
@@ -56,6 +59,7 @@ async fn main() -> ExitCode {
         Task::Provision(arguments) => provision::main(arguments).await,
         Task::Test(arguments) => test::main(&root, arguments).await,
         Task::Demo(arguments) => demo::main(&root, arguments).await,
+        Task::Conformance(arguments) => conformance::main(arguments).await,
         Task::Bench(arguments) => bench::main(&root, arguments).await,
         Task::Coverage(arguments) => coverage::main(&root, &arguments),
         Task::Mutations(arguments) => mutations::main(&root, arguments).await,
