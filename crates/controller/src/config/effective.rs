@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::raw::Raw;
-use super::setting::{Need, Row, Shown, When};
+use super::setting::{Kind, Need, Row, Shown, When};
 use super::table::ROWS;
 use super::value::without_password;
 
@@ -56,17 +56,28 @@ fn shown(row: &Row, text: &str) -> String {
 /// The reference as a Markdown table.
 #[must_use]
 pub fn reference() -> String {
-    let mut out = String::from("| setting | needed | default | rule | meaning |\n|---|---|---|---|---|\n");
+    let mut out = String::from("| setting | type | needed | default | rule | meaning |\n|---|---|---|---|---|---|\n");
     for row in ROWS {
-        let need = match (row.need, row.when) {
-            (Need::Optional, When::Always) => "no".to_owned(),
-            (Need::Required, When::Always) => "yes".to_owned(),
-            (need, when) => format!("{}{}", if need == Need::Required { "" } else { "no; only " }, condition(when)),
-        };
+        let need = needed(row);
         let default = row.default.map_or_else(|| "–".to_owned(), |d| format!("`{d}`"));
-        let _ = writeln!(out, "| `{}` | {need} | {default} | {} | {} |", row.name, row.rule, row.doc);
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {need} | {default} | {} | {} |",
+            row.name,
+            row.kind().as_str(),
+            row.rule,
+            row.doc
+        );
     }
     out
+}
+
+fn needed(row: &Row) -> String {
+    match (row.need, row.when) {
+        (Need::Optional, When::Always) => "no".to_owned(),
+        (Need::Required, When::Always) => "yes".to_owned(),
+        (need, when) => format!("{}{}", if need == Need::Required { "" } else { "no; only " }, condition(when)),
+    }
 }
 
 fn condition(when: When) -> String {
@@ -78,6 +89,16 @@ fn condition(when: When) -> String {
     }
 }
 
+/// What the file may write for a kind. A text is always right: it is what the environment says.
+fn types(kind: Kind) -> Value {
+    match kind {
+        Kind::Integer => json!(["integer", "string"]),
+        Kind::Flag => json!(["boolean", "string"]),
+        Kind::List => json!(["array", "string"]),
+        Kind::Duration | Kind::Path | Kind::SecretFile | Kind::Address | Kind::Text => json!("string"),
+    }
+}
+
 /// JSON schema of the settings file: closed, so that an editor sees an unknown key as the program does.
 #[must_use]
 pub fn schema() -> Value {
@@ -85,10 +106,12 @@ pub fn schema() -> Value {
         .iter()
         .map(|row| {
             let mut property = json!({
-                "description": format!("{} It is {}.", row.doc, row.rule),
-                "type": ["string", "integer", "boolean", "array"],
-                "items": { "type": "string" },
+                "description": format!("{} It is {}. Needed: {}.", row.doc, row.rule, needed(row)),
+                "type": types(row.kind()),
             });
+            if row.kind() == Kind::List {
+                property["items"] = json!({ "type": "string" });
+            }
             if let Some(default) = row.default {
                 property["default"] = json!(default);
             }
@@ -102,4 +125,41 @@ pub fn schema() -> Value {
         "additionalProperties": false,
         "properties": properties,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NEW-139: the schema knows every setting by its key in the file, with a type that the file's reader takes.
+    #[test]
+    fn the_schema_is_closed_and_typed() {
+        let schema = schema();
+        assert_eq!(schema["additionalProperties"], false);
+        assert_eq!(schema["properties"].as_object().map(Map::len), Some(ROWS.len()));
+        for (name, types) in [
+            ("local_capacity", json!(["integer", "string"])),
+            ("look_ahead", json!(["integer", "string"])),
+            ("allow_plaintext", json!(["boolean", "string"])),
+            ("extra_labels", json!(["array", "string"])),
+            ("components", json!(["array", "string"])),
+            ("claim_limit", json!("string")),
+            ("envelope_key_file", json!("string")),
+        ] {
+            assert_eq!(schema["properties"][name]["type"], types, "{name}");
+        }
+        let capacity = schema["properties"]["local_capacity"]["description"].as_str();
+        let expect = "Slots of local-worker. It is an integer from 1 to 1024. Needed: no; only with local-worker.";
+        assert_eq!(capacity, Some(expect));
+    }
+
+    /// NEW-139: one row per setting: name, type, need, default, rule, meaning.
+    #[test]
+    fn the_reference_is_a_table() {
+        let reference = reference();
+        assert_eq!(reference.lines().count(), ROWS.len() + 2);
+        let row = "| `CLAIM_LIMIT` | duration | no | `2m` | a duration with unit, 1s to 1d | Longest time between a running \
+                   executor and its claim. |";
+        assert!(reference.lines().any(|line| line == row), "{reference}");
+    }
 }

@@ -28,6 +28,8 @@ pub struct Row {
     pub rule: &'static str,
     /// What it is for, one sentence.
     pub doc: &'static str,
+    /// The type of its value; see [`Row::kind`].
+    pub(super) type_name: &'static str,
     /// When it is looked at.
     pub when: When,
     /// Whether it must be set when it is looked at.
@@ -36,6 +38,67 @@ pub struct Row {
     pub shown: Shown,
     /// Validation alone.
     pub check: fn(&str) -> Result<(), Problem>,
+}
+
+impl Row {
+    /// What its text is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        Kind::of(self.type_name)
+    }
+}
+
+/// What the text of a value is; the rule says which texts of that kind are good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number.
+    Integer,
+    /// `true` or `false`.
+    Flag,
+    /// A number with a unit.
+    Duration,
+    /// Words between commas; in the file also a list of texts.
+    List,
+    /// The path of a file or folder.
+    Path,
+    /// The path of a file with a secret.
+    SecretFile,
+    /// An address and port.
+    Address,
+    /// Any other text.
+    Text,
+}
+
+impl Kind {
+    /// The kind of the texts from which values of this type are read.
+    fn of(type_name: &str) -> Self {
+        match type_name {
+            "NonZeroU32" | "u32" => Self::Integer,
+            "bool" => Self::Flag,
+            "Duration" => Self::Duration,
+            "PathBuf" => Self::Path,
+            "SecretFile" => Self::SecretFile,
+            "SocketAddr" => Self::Address,
+            "Components" => Self::List,
+            list if list.starts_with("Vec<") => Self::List,
+            _ => Self::Text,
+        }
+    }
+
+    /// The word in the reference.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Integer => "integer",
+            Self::Flag => "true or false",
+            Self::Duration => "duration",
+            Self::List => "list",
+            Self::Path => "path",
+            Self::SecretFile => "secret file",
+            Self::Address => "address",
+            Self::Text => "text",
+        }
+    }
 }
 
 /// Under which selection a setting is looked at (CFG-5, CFG-6, CFG-7): otherwise it is neither required nor checked.

@@ -43,6 +43,7 @@ macro_rules! settings {
             default: $default,
             rule: $rule,
             doc: $doc,
+            type_name: stringify!($type),
             when: $when,
             need: $need,
             shown: $shown,
