@@ -193,7 +193,7 @@ mod tests {
                 SecretFile::read(&dir.path().join(name), SecretRule::Key).ok().unwrap()
             };
             let keys =
-                Keys { current: file("current", 'a'), previous: previous.map(|letter| file("previous", letter)) };
+                Keys { current: file("current", '1'), previous: previous.map(|letter| file("previous", letter)) };
             let ring = Arc::new(Ring::new(&keys).unwrap());
             let files = RingFiles {
                 ring: Arc::clone(&ring),
@@ -208,7 +208,7 @@ mod tests {
             self.files.look(&Secrets::default());
         }
 
-        /// Which of the keys a, b, c is accepted, the one that signs first.
+        /// Which of the keys 1, 2, 3 is accepted, the one that signs first.
         fn accepted(&self) -> String {
             let (instance, id) = (InstanceId::derive("x", "y"), AssignmentId::of(TaskId::try_from(1).unwrap()));
             let (ring, until) = (self.ring.now(), Timestamp::from_second(1_900_000_000).unwrap());
@@ -217,7 +217,7 @@ mod tests {
                 KeyRing::new(key, None).issue(&instance, id, Epoch::FIRST, until)
             };
             let signs = ring.issue(&instance, id, Epoch::FIRST, until);
-            let mut letters: Vec<char> = ['a', 'b', 'c']
+            let mut letters: Vec<char> = ['1', '2', '3']
                 .into_iter()
                 .filter(|l| ring.verify(issued(*l).expose(), &instance, id).is_ok())
                 .collect();
@@ -229,21 +229,21 @@ mod tests {
     /// NEW-140, NEW-99, T24: whichever file is written first, the key before stays accepted.
     #[test]
     fn a_new_key_leaves_the_one_before_accepted() {
-        let mut bench = Bench::new(Some('c'));
-        assert_eq!(bench.accepted(), "ac");
-        bench.write("current", &"b".repeat(32));
-        assert_eq!(bench.accepted(), "ba");
-        bench.write("previous", &"a".repeat(32));
-        assert_eq!(bench.accepted(), "ba");
+        let mut bench = Bench::new(Some('3'));
+        assert_eq!(bench.accepted(), "13");
+        bench.write("current", &"2".repeat(32));
+        assert_eq!(bench.accepted(), "21");
+        bench.write("previous", &"1".repeat(32));
+        assert_eq!(bench.accepted(), "21");
 
-        let mut bench = Bench::new(Some('c'));
-        bench.write("previous", &"a".repeat(32));
-        bench.write("current", &"b".repeat(32));
-        assert_eq!(bench.accepted(), "ba");
+        let mut bench = Bench::new(Some('3'));
+        bench.write("previous", &"1".repeat(32));
+        bench.write("current", &"2".repeat(32));
+        assert_eq!(bench.accepted(), "21");
 
         let mut bench = Bench::new(None);
-        bench.write("current", &format!("{}\n", "b".repeat(32)));
-        assert_eq!(bench.accepted(), "ba");
+        bench.write("current", &format!("{}\n", "2".repeat(32)));
+        assert_eq!(bench.accepted(), "21");
     }
 
     /// NEW-140: what cannot be used changes nothing.
@@ -252,14 +252,14 @@ mod tests {
         let mut bench = Bench::new(None);
         for broken in ["", "short", "\u{e4}".repeat(40).as_str()] {
             bench.write("current", broken);
-            assert_eq!(bench.accepted(), "a", "{broken:?}");
+            assert_eq!(bench.accepted(), "1", "{broken:?}");
         }
         std::fs::remove_file(bench.dir.path().join("current")).unwrap();
         bench.files.look(&Secrets::default());
-        assert_eq!(bench.accepted(), "a");
+        assert_eq!(bench.accepted(), "1");
         assert!(matches!(&bench.files.current.told, Some(Problem::Unreadable(_))));
-        bench.write("current", &"b".repeat(32));
-        assert_eq!(bench.accepted(), "ba");
+        bench.write("current", &"2".repeat(32));
+        assert_eq!(bench.accepted(), "21");
         assert_eq!(bench.files.current.told, None);
     }
 }
