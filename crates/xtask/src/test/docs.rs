@@ -246,7 +246,9 @@ impl Known {
     }
 
     fn unknown_names(&self, snippet: &str) -> Vec<String> {
-        let names = underscored(snippet).filter(|name| !self.names.contains(*name));
+        // The settings file writes the names of settings in lower case.
+        let known = |name: &str| self.names.contains(name) || self.names.contains(&name.to_ascii_uppercase());
+        let names = underscored(snippet).filter(|name| !known(name));
         names.map(|name| format!("nothing here is called {name}")).collect()
     }
 
