@@ -5,7 +5,10 @@
 //! next), or was *committed without an answer* (Gitea has no redelivery: the job ends by Gitea's zombie rule; the
 //! window is kept small and never entered on purpose: the call is not cancelled by us, SIGTERM or not).
 
+mod admission;
 mod pace;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +26,7 @@ use crate::board::{Board, Card, Changes, Recovery, View};
 use crate::clock;
 use crate::gitea::{Declared, Gitea, GiteaError, Lane, Trouble};
 use crate::ops::Ops;
+use crate::queue::ledger::Ledger;
 use crate::queue::{Disposition, Message, Queue};
 use crate::sealing::Sealing;
 use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_transition, scheduler_error};
@@ -43,6 +47,8 @@ pub struct Fetch {
     pub board: Arc<Board>,
     /// Where they wait.
     pub queue: Arc<dyn Queue>,
+    /// What ended here before.
+    pub ledger: Ledger,
     /// Closes and opens envelopes.
     pub sealing: Arc<Sealing>,
     /// What becomes of a task.
@@ -163,8 +169,17 @@ impl Fetch {
     /// Makes a life of a task and persists it, or refuses it with a reason; never stops for one bad task.
     async fn accept(self: &Arc<Self>, task: Zeroizing<Vec<u8>>) {
         let now = self.board.now();
-        match Assignment::from_task(&task, &self.rules, now) {
-            Ok(assignment) => self.hold(assignment, task).await,
+        let assignment = match Assignment::from_task(&task, &self.rules, now) {
+            Ok(assignment) => assignment,
+            Err(refusal) => return self.refuse(&task, refusal).await,
+        };
+        let id = assignment.id;
+        if self.board.card(id).is_some_and(|held| held.digest == assignment.digest) {
+            scheduler_error(&format!("{id}: Gitea handed out a task that is held already; it goes on as it is"));
+            return;
+        }
+        match self.admit(&assignment, &task).await {
+            Ok(sealed) => self.hold(assignment, sealed).await,
             Err(refusal) => self.refuse(&task, refusal).await,
         }
     }
@@ -193,21 +208,13 @@ impl Fetch {
         self.board.supersede(id, card, life);
     }
 
-    async fn hold(self: &Arc<Self>, assignment: Assignment, task: Zeroizing<Vec<u8>>) {
+    async fn hold(self: &Arc<Self>, assignment: Assignment, body: Vec<u8>) {
         let id = assignment.id;
         let subject = Subject::waiting(Some(assignment.backend), id);
         assignment_transition(AssignmentEvent::Fetched, &subject, Detail::default());
         let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
         self.put_on_board(id, Some(Card::of_assignment(&assignment)), life).await;
-        let message = match self.sealing.seal(&assignment, &task) {
-            Ok(body) => Message { id, digest: assignment.digest.clone(), backend: assignment.backend, body },
-            Err(error) => {
-                scheduler_error(&format!("dispatch Gitea task {}: {error}", id.task()));
-                self.board.apply(id, Event::PublishFailed { cause: error.to_string() });
-                self.board.apply(id, Event::Stopping);
-                return;
-            }
-        };
+        let message = Message { id, digest: assignment.digest.clone(), backend: assignment.backend, body };
         if !self.publish(&message).await {
             let this = Arc::clone(self);
             self.tracker.spawn(async move { this.publish_again(message).await });

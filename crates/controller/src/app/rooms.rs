@@ -74,6 +74,7 @@ fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
         gitea: Arc::clone(&parts.gitea),
         board: Arc::clone(&parts.board),
         queue: parts.queue.clone(),
+        ledger: parts.queue.ledger(),
         sealing: Arc::clone(&parts.sealing),
         labels: labels.declared(&[KIND], self_hosted),
         rules: Arc::new(rules(&parts.config, labels)),

@@ -28,6 +28,7 @@ pub(crate) async fn all(make: impl AsyncFn(&str) -> Shared) {
     a_retry_waits_counts_and_keeps_its_turn(&make("retry").await).await;
     a_release_counts_nothing(&make("release").await).await;
     acknowledged_and_rejected_messages_are_gone(&make("gone").await).await;
+    a_late_redelivery_creates_nothing(&make).await;
     an_abandoned_pull_gives_back(&make("abandoned").await).await;
     nobody_gets_the_same_message_twice(&make("crowd").await).await;
     a_restart_forgets_leases_and_nothing_else(&make).await;
@@ -162,6 +163,24 @@ async fn acknowledged_and_rejected_messages_are_gone(queue: &Shared) {
     }
     assert_eq!(numbers(queue).await, [3]);
     assert_eq!(pull(queue).await, Some(3));
+}
+
+/// NEW-45, NEW-3, F32: what was settled is known by id and digest, also by a new process; a retry is no end.
+async fn a_late_redelivery_creates_nothing(make: &impl AsyncFn(&str) -> Shared) {
+    let before = make("redelivery").await;
+    publish(&before, &[1, 2, 3]).await;
+    before.settle(id(1), Disposition::Ack).await.unwrap();
+    before.settle(id(2), Disposition::Reject { reason: Reason::QueueTimeout }).await.unwrap();
+    before.settle(id(3), Disposition::Retry { at: Timestamp::now(), error: "broken".to_owned() }).await.unwrap();
+    drop(before);
+    let after = make("redelivery").await;
+    for n in [1, 2] {
+        let Message { id, digest, .. } = message(n, "a");
+        assert_eq!(after.publish(message(n, "a")).await, Err(QueueError::Ended { id, digest }));
+    }
+    assert_eq!(numbers(&after).await, [3]);
+    assert_eq!(after.publish(message(3, "a")).await, Ok(Published::Duplicate));
+    assert_eq!(after.publish(message(1, "b")).await, Ok(Published::New), "another life of the number");
 }
 
 /// NEW-52: a caller that stops waiting (a shutdown, a deadline) leaves no lease behind.

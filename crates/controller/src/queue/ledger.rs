@@ -15,7 +15,8 @@ use super::embedded::writer::Writer;
 /// What a record is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A task that has ended; kept for longer than any redelivery can come (NEW-45).
+    /// A task that has begun or ended, written when its message goes; kept for longer than any redelivery can come
+    /// (NEW-45).
     Tombstone,
     /// Which repository stands behind an identity.
     Pin,
@@ -26,7 +27,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Tombstone => "tombstone",
             Self::Pin => "pin",
@@ -122,31 +123,18 @@ impl Ledger {
         self.writer.call(move |store| store.execute(SQL, params![kind.as_str(), micros(before)])).await
     }
 
-    /// Remembers that this life of the assignment has ended and how (`outcome`: a result or a reason, one word).
-    ///
-    /// # Errors
-    /// As [`Ledger::put`].
-    pub async fn tombstone(
-        &self,
-        id: AssignmentId,
-        digest: &PayloadDigest,
-        outcome: &str,
-        at: Timestamp,
-    ) -> Result<(), QueueError> {
-        let entry = Entry { key: life(id, digest), value: outcome.to_owned(), at };
-        self.put(Kind::Tombstone, entry).await
-    }
-
     /// Whether this life of the assignment has ended; another digest under the same id is another life (NEW-3).
     ///
     /// # Errors
     /// As [`Ledger::get`].
     pub async fn is_ended(&self, id: AssignmentId, digest: &PayloadDigest) -> Result<bool, QueueError> {
-        Ok(self.get(Kind::Tombstone, &life(id, digest)).await?.is_some())
+        let digest = digest.clone();
+        self.writer.call(move |store| store.is_ended(id, &digest)).await
     }
 }
 
-fn life(id: AssignmentId, digest: &PayloadDigest) -> String {
+/// The key of a tombstone.
+pub(super) fn life(id: AssignmentId, digest: &PayloadDigest) -> String {
     format!("{id}.{digest}")
 }
 
@@ -157,8 +145,6 @@ fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Entry> {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
-
-    use domain::id::TaskId;
 
     use super::*;
     use crate::queue::embedded::{Embedded, Settings};
@@ -173,18 +159,6 @@ mod tests {
 
     async fn ledger(dir: &tempfile::TempDir) -> Ledger {
         Embedded::open(Settings::new(dir.path().join("queue.db"))).await.unwrap().ledger()
-    }
-
-    /// NEW-45, NEW-3: a tombstone belongs to one life of an id and outlives the process.
-    #[tokio::test]
-    async fn a_tombstone_is_for_one_life() {
-        let dir = tempfile::tempdir().unwrap();
-        let id = AssignmentId::of(TaskId::try_from(7).unwrap());
-        let (this, other) = (PayloadDigest::of(b"this"), PayloadDigest::of(b"other"));
-        ledger(&dir).await.tombstone(id, &this, "success", at(1)).await.unwrap();
-        let again = ledger(&dir).await;
-        assert!(again.is_ended(id, &this).await.unwrap());
-        assert!(!again.is_ended(id, &other).await.unwrap());
     }
 
     /// NEW-51: kinds do not see each other; the last value wins; pruning takes what is older, of its kind only.

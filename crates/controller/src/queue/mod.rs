@@ -25,9 +25,13 @@ pub trait Queue: Send + Sync + 'static {
     /// Stores the message; it is durable when this is `Ok` (PUB-1, PUB-2).
     ///
     /// # Errors
-    /// [`QueueError::Conflict`] when another task holds the id, [`QueueError::Full`] when there is no room. After
+    /// [`QueueError::Conflict`] when another task holds the id, [`QueueError::Ended`] when this one was settled before,
+    /// [`QueueError::Full`] when there is no room. After
     /// [`QueueError::Unavailable`] the message may or may not be stored: publish the same message again.
     fn publish(&self, message: Message) -> BoxFuture<'_, Result<Published, QueueError>>;
+
+    /// The largest body it takes, in bytes (NEW-37). A larger one is not published: it would be refused for ever.
+    fn largest_message(&self) -> usize;
 
     /// Everything of one backend that is not settled, oldest first, leased or not.
     ///
@@ -42,7 +46,8 @@ pub trait Queue: Send + Sync + 'static {
     /// [`QueueError::Unavailable`], [`QueueError::Unusable`].
     fn pull(&self, backend: Backend, now: Timestamp) -> BoxFuture<'_, Result<Option<Delivery>, QueueError>>;
 
-    /// Carries out what is to happen with a message. A message that is already gone is `Ok`; one that is not leased
+    /// Carries out what is to happen with a message. One that goes leaves a tombstone, by which a late redelivery is known
+    /// (NEW-45). A message that is already gone is `Ok`; one that is not leased
     /// (recovered after a restart) can be settled as well.
     ///
     /// # Errors
@@ -143,6 +148,14 @@ pub enum QueueError {
         stored: PayloadDigest,
         /// Digest of what was offered.
         offered: PayloadDigest,
+    },
+    /// This life of the id was settled before: a late redelivery, which creates nothing (NEW-45).
+    #[error("{id}: this task has begun or ended here before (payload {digest}); it is not taken again")]
+    Ended {
+        /// Whose.
+        id: AssignmentId,
+        /// Which life of it.
+        digest: PayloadDigest,
     },
     /// There is no room; nothing that was stored is affected.
     #[error("the queue is full: {cause}; {remedy}")]

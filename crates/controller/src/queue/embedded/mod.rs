@@ -21,6 +21,9 @@ use self::writer::Writer;
 use super::ledger::Ledger;
 use super::{Delivery, Disposition, Message, Published, Queue, QueueError, Waiting};
 
+/// No message takes more than this part of the file: one task must not keep all others out.
+const MESSAGE_SHARE: u64 = 16;
+
 /// Where the file is and how large it may grow.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -42,6 +45,7 @@ impl Settings {
 #[derive(Clone)]
 pub struct Embedded {
     writer: Writer,
+    largest_message: usize,
 }
 
 impl Embedded {
@@ -51,7 +55,8 @@ impl Embedded {
     /// [`QueueError::Unusable`] for a file of a newer version, a damaged one, or one that cannot be made;
     /// [`QueueError::Full`], [`QueueError::Unavailable`] as in every call.
     pub async fn open(settings: Settings) -> Result<Self, QueueError> {
-        Ok(Self { writer: Writer::start(move || Store::open(&settings)).await? })
+        let largest_message = usize::try_from(settings.max_bytes / MESSAGE_SHARE).unwrap_or(usize::MAX);
+        Ok(Self { largest_message, writer: Writer::start(move || Store::open(&settings)).await? })
     }
 
     /// The records beside the queue, in the same file.
@@ -70,6 +75,10 @@ impl Embedded {
 }
 
 impl Queue for Embedded {
+    fn largest_message(&self) -> usize {
+        self.largest_message
+    }
+
     fn publish(&self, message: Message) -> BoxFuture<'_, Result<Published, QueueError>> {
         self.writer.call(move |store| store.publish(&message, Timestamp::now()))
     }

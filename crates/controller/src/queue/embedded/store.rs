@@ -6,10 +6,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use domain::id::{AssignmentId, Backend, PayloadDigest, TaskId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, ErrorCode, Params, Row, params};
 
+use super::super::ledger::{Kind, life};
 use super::super::{Delivery, Disposition, Message, Published, QueueError, Waiting};
 use super::Settings;
 
@@ -41,6 +42,10 @@ const SCHEMA: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
+/// How long it is remembered that a task has ended: longer than any message may wait (NEW-45).
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(30 * 24);
+const FORGET_EVERY: SignedDuration = SignedDuration::from_hours(24);
+
 /// How full the file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
@@ -56,6 +61,8 @@ pub struct Usage {
 pub(in crate::queue) struct Store {
     connection: Connection,
     leased: BTreeSet<AssignmentId>,
+    /// When old tombstones were looked for last.
+    forgot: Timestamp,
 }
 
 impl Store {
@@ -65,7 +72,7 @@ impl Store {
         connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(failure)?;
         pragma(&connection, "journal_mode", "WAL")?;
         pragma(&connection, "synchronous", "FULL")?;
-        let mut store = Self { connection, leased: BTreeSet::new() };
+        let mut store = Self { connection, leased: BTreeSet::new(), forgot: Timestamp::UNIX_EPOCH };
         store.prepare_schema(&settings.path)?;
         let pages = settings.max_bytes / store.page_size()?;
         pragma(&store.connection, "max_page_count", &pages.to_string())?;
@@ -96,6 +103,9 @@ impl Store {
     }
 
     pub(super) fn publish(&mut self, message: &Message, now: Timestamp) -> Result<Published, QueueError> {
+        if self.is_ended(message.id, &message.digest)? {
+            return Err(QueueError::Ended { id: message.id, digest: message.digest.clone() });
+        }
         const INSERT: &str = "INSERT INTO message (id, digest, backend, body, enqueued_at) VALUES (?1, ?2, ?3, ?4, ?5)
                               ON CONFLICT (id) DO NOTHING";
         let id = number(message.id);
@@ -154,13 +164,12 @@ impl Store {
     }
 
     pub(super) fn settle(&mut self, id: AssignmentId, disposition: Disposition) -> Result<(), QueueError> {
-        const REMOVE: &str = "DELETE FROM message WHERE id = ?1";
         const RETRY: &str = "UPDATE message SET attempts = attempts + 1, next_try = ?2, last_error = ?3 WHERE id = ?1";
         match disposition {
-            Disposition::Ack => self.execute(REMOVE, params![number(id)])?,
+            Disposition::Ack => self.bury(id, "acknowledged", Timestamp::now())?,
             Disposition::Reject { reason } => {
                 tracing::info!(assignment = %id, %reason, "message rejected");
-                self.execute(REMOVE, params![number(id)])?
+                self.bury(id, reason.as_str(), Timestamp::now())?
             }
             Disposition::Retry { at, error } => self.execute(RETRY, params![number(id), micros(at), error])?,
             Disposition::Release => 0,
@@ -168,6 +177,42 @@ impl Store {
         // Only now: a message whose change failed stays leased, so that nobody else works on it before the repeat.
         self.release(id);
         Ok(())
+    }
+
+    /// Takes the message away and remembers which life of the id it was, both or neither (NEW-45). Without room for the
+    /// record the message goes all the same: a full queue must be able to empty itself, and this engine delivers
+    /// nothing that is gone.
+    pub(super) fn bury(&mut self, id: AssignmentId, outcome: &str, now: Timestamp) -> Result<usize, QueueError> {
+        const REMEMBER: &str = "INSERT INTO ledger (kind, key, value, at)
+                                SELECT ?2, ?3 || '.' || digest, ?4, ?5 FROM message WHERE id = ?1
+                                ON CONFLICT (kind, key) DO NOTHING";
+        const REMOVE: &str = "DELETE FROM message WHERE id = ?1";
+        let transaction = self.connection.transaction().map_err(failure)?;
+        let row = params![number(id), Kind::Tombstone.as_str(), id.to_string(), outcome, micros(now)];
+        match transaction.execute(REMEMBER, row).map_err(failure) {
+            Ok(_) | Err(QueueError::Full { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let removed = transaction.execute(REMOVE, params![number(id)]).map_err(failure)?;
+        transaction.commit().map_err(failure)?;
+        if now.duration_since(self.forgot) >= FORGET_EVERY {
+            self.forget(now)?;
+        }
+        Ok(removed)
+    }
+
+    fn forget(&mut self, now: Timestamp) -> Result<(), QueueError> {
+        const SQL: &str = "DELETE FROM ledger WHERE kind = ?1 AND at < ?2";
+        let before = now.saturating_sub(REMEMBERED).unwrap_or(Timestamp::MIN);
+        self.execute(SQL, params![Kind::Tombstone.as_str(), micros(before)])?;
+        self.forgot = now;
+        Ok(())
+    }
+
+    pub(in crate::queue) fn is_ended(&self, id: AssignmentId, digest: &PayloadDigest) -> Result<bool, QueueError> {
+        const SQL: &str = "SELECT EXISTS (SELECT 1 FROM ledger WHERE kind = ?1 AND key = ?2)";
+        let key = params![Kind::Tombstone.as_str(), life(id, digest)];
+        self.prepare(SQL)?.query_row(key, |row| row.get(0)).map_err(failure)
     }
 
     pub(super) fn release(&mut self, id: AssignmentId) {

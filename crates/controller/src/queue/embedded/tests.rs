@@ -73,6 +73,23 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     assert_eq!(queue.publish(sized(stored + 1, 16 * 1024)).await, Ok(Published::New));
 }
 
+/// NEW-45: what ended is remembered for 30 days, and no longer.
+#[test]
+fn tombstones_are_forgotten_after_a_month() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&Settings::new(dir.path().join("queue.db"))).unwrap();
+    let day = |n: i64| Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * n);
+    let known = |store: &Store, n| store.is_ended(message(n, "a").id, &message(n, "a").digest).unwrap();
+    for n in 1..=3 {
+        store.publish(&message(n, "a"), day(1)).unwrap();
+    }
+    store.bury(message(1, "a").id, "acknowledged", day(100)).unwrap();
+    store.bury(message(2, "a").id, "acknowledged", day(130)).unwrap();
+    assert!(known(&store, 1) && known(&store, 2), "30 days later");
+    store.bury(message(3, "a").id, "acknowledged", day(131)).unwrap();
+    assert!(!known(&store, 1) && known(&store, 2) && known(&store, 3));
+}
+
 /// PUB-1: every commit is synced to the disk, which no kill of a process can show.
 #[test]
 fn commits_are_synced() {

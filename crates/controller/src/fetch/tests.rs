@@ -1,0 +1,145 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use domain::capability::{Key, KeyRing};
+use domain::identity::{IdentityCase, IdentityRules};
+use domain::lifecycle::Limits;
+use domain::policy::{LabelMap, TrustPolicy};
+use jiff::SignedDuration;
+use testkit::gitea::{Gitea as Double, JobSpec, JobState, Status};
+
+use super::*;
+use crate::clock::Clock;
+use crate::gitea::Credential;
+use crate::ops::liveness::Liveness;
+use crate::ops::metrics::Metrics;
+use crate::ops::readiness::Readiness;
+use crate::ops::status::StatusSnapshot;
+use crate::queue::embedded::{Embedded, Settings};
+use crate::report::Report;
+
+const LOCAL: domain::id::Backend = domain::id::Backend::Local;
+const SOON: Duration = Duration::from_secs(20);
+
+/// The fetch and the report room of one process, between the double and a queue that takes 64 KiB a message.
+struct Rooms {
+    fetch: Arc<Fetch>,
+    stop: CancellationToken,
+    _report: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Rooms {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials, dir: &std::path::Path) -> Rooms {
+    let instance: domain::id::InstanceId = "f66f031b".parse().unwrap();
+    let settings = Settings { max_bytes: 1 << 20, ..Settings::new(dir.join("queue.db")) };
+    let queue = Arc::new(Embedded::open(settings).await.unwrap());
+    let board = Arc::new(Board::new(Limits::default(), Clock::start()));
+    board.recovered(Recovery::Complete);
+    let credential = Credential { uuid: credential.uuid.clone(), token: Zeroizing::new(credential.token.clone()) };
+    let empty = StatusSnapshot::empty("f66f031b", vec![], board.now());
+    let ops = Ops {
+        readiness: Readiness::default(),
+        metrics: Metrics::new(&instance),
+        liveness: Liveness::default(),
+        snapshot: Arc::new(move |_| empty.clone()),
+    };
+    let identity =
+        IdentityRules { trust_domain: "example.org".parse().unwrap(), prefix: None, case: IdentityCase::Lower };
+    let labels = LabelMap::new(&[LOCAL], "vm", &[]);
+    let fetch = Arc::new(Fetch {
+        gitea: Arc::new(Gitea::new(&double.url(), credential).unwrap()),
+        board: Arc::clone(&board),
+        ledger: queue.ledger(),
+        queue,
+        sealing: Arc::new(Sealing::new(KeyRing::new(Key::new(&[b'k'; 32]).unwrap(), None), "ci", instance.clone())),
+        labels: labels.declared(&[LOCAL], domain::policy::SelfHosted::Declared),
+        rules: Arc::new(Rules {
+            instance,
+            labels,
+            default_backend: Some(LOCAL),
+            identity,
+            trust: TrustPolicy::default(),
+            run_limit: None,
+            endless_limit: SignedDuration::from_hours(3),
+        }),
+        capacity: 4,
+        look_ahead: 0,
+        capabilities: Arc::default(),
+        ops: ops.clone(),
+        tracker: TaskTracker::new(),
+    });
+    let stop = CancellationToken::new();
+    let report = Arc::new(Report { board, ops, tracker: TaskTracker::new(), under_way: Default::default() });
+    Rooms { fetch, _report: tokio::spawn(report.run(stop.clone())), stop }
+}
+
+/// Letters and digits that hardly compress.
+fn noise(bytes: usize) -> String {
+    let mut state = 88_172_645_463_325_252_u64;
+    let letter = |state: u64| {
+        char::from(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"[(state >> 58) as usize])
+    };
+    let next = |state: &mut u64| {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    };
+    (0..bytes).map(|_| letter(next(&mut state))).collect()
+}
+
+async fn refused(double: &Double, job: testkit::gitea::JobId, reason: &str) -> JobState {
+    double.wait_for("the job has failed", |double| double.state(job).status == Status::Failure, SOON).await.unwrap();
+    let state = double.state(job);
+    assert!(state.rows().iter().any(|row| row.contains(reason)), "{reason}: {:?}", state.rows());
+    state
+}
+
+/// NEW-37, NEW-14, F15, T13(a): too large for the queue after compression is refused with the numbers and the largest part;
+/// what compresses well waits, however large; the loop goes on.
+#[tokio::test]
+async fn a_task_that_is_too_large_is_refused_with_numbers() {
+    let double = Double::start().await;
+    let credential = double.register("runner", ["self-hosted", "local"]);
+    let dir = tempfile::tempdir().unwrap();
+    let rooms = rooms(&double, &credential, dir.path()).await;
+    let large = double.push_one(JobSpec::new("large").runs_on(["local"]).var("DATA", noise(90_000)));
+    let long = double.push_one(JobSpec::new("long").runs_on(["local"]).secret("DATA", "x".repeat(1_500_000)));
+    let loop_ = tokio::spawn(Arc::clone(&rooms.fetch).run(rooms.stop.clone()));
+    let state = refused(&double, large, "too_large: the task has 9").await;
+    for part in ["the queue takes 65536 bytes", "its vars with 900"] {
+        assert!(state.rows().iter().any(|row| row.contains(part)), "{part}: {:?}", state.rows());
+    }
+    double.wait_for("the other is held", |double| double.state(long).status == Status::Running, SOON).await.unwrap();
+    let waiting = async {
+        while rooms.fetch.queue.list(LOCAL).await.unwrap().len() != 1 {
+            tokio::task::yield_now().await
+        }
+    };
+    tokio::time::timeout(SOON, waiting).await.unwrap();
+    rooms.stop.cancel();
+    loop_.await.unwrap();
+}
+
+/// NEW-45, F32: the very task that ended here comes again: nothing is queued for it, and Gitea is told.
+#[tokio::test]
+async fn a_task_that_ended_here_is_not_taken_again() {
+    let double = Double::start().await;
+    let credential = double.register("runner", ["self-hosted", "local"]);
+    let dir = tempfile::tempdir().unwrap();
+    let job = double.push_one(JobSpec::new("once").runs_on(["local"]));
+    let before = rooms(&double, &credential, dir.path()).await;
+    let task = before.fetch.gitea.fetch_task(0).await.unwrap().task.unwrap();
+    before.fetch.accept(task.clone()).await;
+    let id = before.fetch.queue.list(LOCAL).await.unwrap()[0].id;
+    before.fetch.queue.settle(id, Disposition::Ack).await.unwrap();
+    drop(before);
+    let after = rooms(&double, &credential, dir.path()).await;
+    after.fetch.accept(task).await;
+    refused(&double, job, "superseded: this very task").await;
+    assert!(after.fetch.queue.list(LOCAL).await.unwrap().is_empty());
+}
