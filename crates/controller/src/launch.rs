@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::assignment::Assignment;
+use domain::envelope::Opened;
 use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, PayloadDigest};
 use domain::lifecycle::{Event, Life, MessageWant, Phase};
 use domain::metadata::ExecutorRecord;
+use jiff::Timestamp;
 use runner_proto::runner::v1 as proto;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,10 +26,11 @@ use crate::board::{Board, Card, Recovery};
 use crate::correspondence::Correspondence;
 use crate::gitea::{Gitea, GiteaError, Lane};
 use crate::ops::Ops;
-use crate::queue::{Delivery, Disposition, Queue, QueueError};
+use crate::queue::{Delivery, Disposition, Queue, QueueError, Waiting};
 use crate::rotation::Ring;
-use crate::sealing::Sealing;
+use crate::sealing::{Sealing, Unopenable};
 use crate::telemetry::events::{Subject, assignment_processing_error, backend_lifecycle_error};
+use crate::unopened::{RETRY, Unopened};
 use crate::wire::outcome_of;
 
 /// A create that takes longer counts as failed with unknown outcome.
@@ -47,6 +50,8 @@ pub struct Launch {
     pub queue: Arc<dyn Queue>,
     /// Opens envelopes.
     pub sealing: Arc<Sealing>,
+    /// What does not open.
+    pub unopened: Arc<Unopened>,
     /// Where executors are made.
     pub backend: Arc<dyn Backend>,
     /// Its kind.
@@ -98,6 +103,7 @@ impl Launch {
                 self.settle(view.id, want).await?;
             }
         }
+        self.unopened.pass(&*self.queue, self.board.now(), self.board.limits().queue_wait).await?;
         if self.free_slots() == 0 && self.board.views().iter().any(|view| view.wants.launch) {
             self.ops.metrics.admission_blocked("no_slot");
         }
@@ -122,9 +128,12 @@ impl Launch {
         for row in self.queue.list(self.kind).await? {
             if self.is_older_life(row.id, &row.digest) {
                 // The queue has the newest of each number; the executor that was found is an older life's (NEW-3).
-                if let Some((assignment, _task)) = self.open(row.id, &row.body) {
-                    let life = self.waiting_life(&assignment, row.attempts, row.last_error);
-                    self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), life);
+                match self.open(row.id, &row.body) {
+                    Ok(Opened { assignment, .. }) => {
+                        let life = self.waiting_life(&assignment, row.attempts, row.last_error);
+                        self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), life);
+                    }
+                    Err(closed) => self.unopened.found(&row, closed.class),
                 }
             } else {
                 waiting.insert(row.id, row);
@@ -135,16 +144,29 @@ impl Launch {
                 self.board.apply(view.id, Event::MessageMissing);
                 continue;
             };
-            if let Some((assignment, task)) = self.open(row.id, &row.body) {
+            if let Ok(Opened { assignment, task }) = self.open(row.id, &row.body) {
                 self.lay_out(&assignment, view.life.epoch(), &task);
             }
         }
         for row in waiting.into_values() {
-            if let Some((assignment, _task)) = self.open(row.id, &row.body) {
-                self.make_known(&assignment, row.attempts, row.last_error);
+            match self.open(row.id, &row.body) {
+                Ok(opened) => self.make_known(&opened.assignment, row.attempts, row.last_error),
+                Err(closed) if closed.proven => self.make_known_unopened(&row, &closed),
+                Err(closed) => self.unopened.found(&row, closed.class),
             }
         }
         Ok(())
+    }
+
+    /// Its number is proven, so it is held like every other task: heard of as cancelled, or ended after the longest wait.
+    fn make_known_unopened(&self, row: &Waiting, closed: &Unopenable) {
+        let limits = self.board.limits();
+        let wait = limits.queue_wait.saturating_add(limits.least_run_time);
+        let life =
+            Life::fetched(row.enqueued_at, row.enqueued_at.saturating_add(wait).unwrap_or(Timestamp::MAX), vec![]);
+        let life = life.found_waiting(self.board.now(), row.attempts, Some(closed.to_string()));
+        self.board.insert(row.id, None, Lane::new(Arc::clone(&self.gitea), row.id.task()), life);
+        self.board.apply(row.id, Event::PublishFailed { cause: closed.to_string() });
     }
 
     /// A message in the queue is held, whoever put it there: by a former process, or by the fetch room a moment ago.
@@ -180,19 +202,17 @@ impl Launch {
         }
     }
 
-    /// An envelope that does not open is neither lost nor run: it stays, and is said once per process (ENV-7).
-    fn open(&self, id: AssignmentId, body: &[u8]) -> Option<(Assignment, Zeroizing<Vec<u8>>)> {
-        match self.sealing.open(self.kind, body) {
-            Ok(opened) if opened.assignment.id == id => Some((opened.assignment, opened.task)),
-            Ok(_) => {
-                assignment_processing_error(&self.subject(id), &"the envelope holds another task");
-                None
-            }
-            Err(error) => {
-                assignment_processing_error(&self.subject(id), &error);
-                None
+    /// An envelope that does not open is neither lost nor run (ENV-7).
+    fn open(&self, id: AssignmentId, body: &[u8]) -> Result<Opened, Unopenable> {
+        let opened = self.sealing.open(self.kind, id, body);
+        match &opened {
+            Ok(_) => self.unopened.opened(id),
+            Err(closed) => {
+                self.unopened.failed(closed.class);
+                assignment_processing_error(&self.subject(id), closed);
             }
         }
+        opened
     }
 
     fn subject(&self, id: AssignmentId) -> Subject {
@@ -215,11 +235,14 @@ impl Launch {
 
     /// Launches the delivery; false: its life does not want that now, since its executor exists or its end is under way.
     async fn take(self: &Arc<Self>, delivery: Delivery) -> Result<bool, QueueError> {
-        let Some((assignment, task)) = self.open(delivery.id, &delivery.body) else {
-            let at = self.board.now().saturating_add(LONGEST_RETRY).unwrap_or_else(|_| self.board.now());
-            let error = "the envelope does not open".to_owned();
-            self.queue.settle(delivery.id, Disposition::Retry { at, error }).await?;
-            return Ok(true);
+        let Opened { assignment, task } = match self.open(delivery.id, &delivery.body) {
+            Ok(opened) => opened,
+            Err(closed) => {
+                let at = self.board.now().saturating_add(RETRY).unwrap_or_else(|_| self.board.now());
+                self.board.apply(delivery.id, Event::PublishFailed { cause: closed.to_string() });
+                self.queue.settle(delivery.id, Disposition::Retry { at, error: closed.to_string() }).await?;
+                return Ok(true);
+            }
         };
         if self.is_older_life(delivery.id, &delivery.digest) {
             return Ok(false);

@@ -27,4 +27,5 @@ pub mod rotation;
 pub mod sealing;
 pub mod standalone;
 pub mod telemetry;
+pub mod unopened;
 pub mod wire;

@@ -4,7 +4,33 @@ use std::sync::Arc;
 
 use domain::assignment::Assignment;
 use domain::envelope::{self, OpenError, Opened, SealError};
-use domain::id::{Backend, InstanceId};
+use domain::id::{AssignmentId, Backend, InstanceId};
+
+/// Why a message does not give its task. What was wrong in words of ours alone: whoever wrote the message may have
+/// chosen every other word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("its message does not open: {class}")]
+pub struct Unopenable {
+    /// One word of a closed list.
+    pub class: &'static str,
+    /// The number it lies under is authentic, so Gitea may be told of it.
+    pub proven: bool,
+}
+
+impl Unopenable {
+    fn of(error: &OpenError, claimed: impl FnOnce() -> bool) -> Self {
+        let class = match error {
+            OpenError::Malformed => "malformed",
+            OpenError::UnknownVersion(_) => "unknown_version",
+            OpenError::UnknownKey(_) => "unknown_key",
+            OpenError::ForeignInstance(_) => "foreign_instance",
+            OpenError::NotAuthentic => "not_authentic",
+            // The cipher has proven the outside, and with it the number; only what lies inside contradicts it.
+            OpenError::Contradiction => return Self { class: "contradiction", proven: claimed() },
+        };
+        Self { class, proven: false }
+    }
+}
 
 use crate::rotation::Ring;
 
@@ -33,13 +59,17 @@ impl Sealing {
         envelope::seal(&self.ring.now(), &self.subject(assignment.backend), assignment, task, nonce)
     }
 
-    /// The task of an envelope, re-derived and compared (ENV-6).
+    /// The task of the envelope that lies under `id`, re-derived and compared (ENV-6).
     ///
     /// # Errors
     ///
-    /// See [`OpenError`].
-    pub fn open(&self, backend: Backend, body: &[u8]) -> Result<Opened, OpenError> {
-        envelope::open(&self.ring.now(), &self.subject(backend), body, &self.instance)
+    /// When it does not open, or holds another task.
+    pub fn open(&self, backend: Backend, id: AssignmentId, body: &[u8]) -> Result<Opened, Unopenable> {
+        match envelope::open(&self.ring.now(), &self.subject(backend), body, &self.instance) {
+            Ok(opened) if opened.assignment.id == id => Ok(opened),
+            Ok(_) => Err(Unopenable { class: "another_task", proven: false }),
+            Err(error) => Err(Unopenable::of(&error, || envelope::claims(body) == Some(id))),
+        }
     }
 
     fn subject(&self, backend: Backend) -> String {

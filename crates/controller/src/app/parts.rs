@@ -29,10 +29,12 @@ use crate::ops::Ops;
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
 use crate::ops::readiness::Readiness;
+use crate::ops::status::StatusSnapshot;
 use crate::queue::embedded::{Embedded, Settings};
 use crate::rotation::{Ring, Rotation};
 use crate::sealing::Sealing;
 use crate::telemetry::Secrets;
+use crate::unopened::Unopened;
 
 /// The one backend of this build.
 pub(super) const KIND: Kind = Kind::Local;
@@ -52,6 +54,7 @@ pub(super) struct Parts {
     pub(super) ring: Arc<Ring>,
     pub(super) rotation: Rotation,
     pub(super) sealing: Arc<Sealing>,
+    pub(super) unopened: Arc<Unopened>,
     pub(super) identity: Identity,
     pub(super) facade_listener: TcpListener,
     pub(super) ops_listener: TcpListener,
@@ -92,7 +95,8 @@ impl Parts {
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
         let sealing = Arc::new(Sealing::new(seals, SUBJECT_BASE, config.instance.clone()));
-        let ops = ops(&config, &board, metrics);
+        let unopened = Arc::new(Unopened::load(queue.ledger(), metrics.clone()).await?);
+        let ops = ops(&config, &board, metrics, &unopened);
         let tracker = TaskTracker::new();
         Ok(Self {
             board,
@@ -103,6 +107,7 @@ impl Parts {
             ring,
             rotation,
             sealing,
+            unopened,
             identity,
             facade_listener,
             ops_listener,
@@ -199,9 +204,10 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics) -> Ops {
+fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Unopened>) -> Ops {
     let (instance, components) =
         (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
+    let unopened = Arc::clone(unopened);
     let (board, capacity) = (Arc::clone(board), config.capacity.local.get());
     let look_ahead = config.capacity.look_ahead;
     let components: Vec<String> = components;
@@ -209,6 +215,9 @@ fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics) -> Ops {
         readiness: Readiness::default(),
         metrics,
         liveness: Liveness::default(),
-        snapshot: Arc::new(move |at| snapshot(&board, instance.as_str(), components.clone(), capacity, look_ahead, at)),
+        snapshot: Arc::new(move |at| StatusSnapshot {
+            set_aside: unopened.set_aside(),
+            ..snapshot(&board, instance.as_str(), components.clone(), capacity, look_ahead, at)
+        }),
     }
 }

@@ -92,6 +92,7 @@ fn launch(parts: &Parts) -> Launch {
         board: Arc::clone(&parts.board),
         queue: parts.queue.clone(),
         sealing: Arc::clone(&parts.sealing),
+        unopened: Arc::clone(&parts.unopened),
         backend: parts.backend.clone(),
         kind: KIND,
         capacity: capacity(parts),

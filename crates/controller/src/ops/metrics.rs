@@ -43,6 +43,8 @@ pub struct Metrics {
     orphans: Levels<1>,
     reaped: Counts<1>,
     quarantined: Levels<1>,
+    unopened: Counts<1>,
+    set_aside: Gauge,
     facade_requests: Counts<2>,
     facade_denied: Counts<1>,
     proxy_bytes: Counts<1>,
@@ -122,6 +124,8 @@ impl Metrics {
             orphans: Levels::added(r, "orphans", "Things that belong to nothing we hold"),
             reaped: added(r, "reaped", "Executors deleted, by reason"),
             quarantined: Levels::added(r, "quarantined", "Objects that cannot be read and are left alone"),
+            unopened: added(r, "unopened_messages", "Messages of the queue that did not open, by class"),
+            set_aside: added(r, "set_aside", "Messages that were set aside"),
             facade_requests: added(r, "facade_requests", "Calls of executors"),
             facade_denied: added(r, "facade_denied", "Calls that were denied"),
             proxy_bytes: added(r, "proxy_bytes", "Bytes through the repository proxy"),
@@ -231,6 +235,16 @@ impl Metrics {
     /// Objects that cannot be read, by kind.
     pub fn quarantined(&self, counts: impl IntoIterator<Item = (&'static str, i64)>) {
         self.quarantined.set(counts.into_iter().map(|(kind, n)| ([("kind", kind)], n)));
+    }
+
+    /// A message did not open.
+    pub fn unopened(&self, class: &'static str) {
+        self.unopened.get_or_create(&[("class", class)]).inc();
+    }
+
+    /// So many messages are set aside.
+    pub fn set_aside(&self, count: usize) {
+        self.set_aside.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// A call of an executor was answered; `method` is a procedure's name, `proxy` or `other`.

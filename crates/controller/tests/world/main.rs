@@ -16,6 +16,7 @@ mod rotation;
 mod scheduling;
 mod self_report;
 mod telling;
+mod unreadable;
 
 use testkit::world::{Plan, Programs, World};
 

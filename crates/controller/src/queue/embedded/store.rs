@@ -42,7 +42,7 @@ const SCHEMA: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// How long it is remembered that a task has ended: longer than any message may wait (NEW-45).
+/// How long it is remembered that a task has ended, or was set aside: longer than any message may wait (NEW-45).
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(30 * 24);
 const FORGET_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -202,9 +202,9 @@ impl Store {
     }
 
     fn forget(&mut self, now: Timestamp) -> Result<(), QueueError> {
-        const SQL: &str = "DELETE FROM ledger WHERE kind = ?1 AND at < ?2";
+        const SQL: &str = "DELETE FROM ledger WHERE kind IN (?1, ?2) AND at < ?3";
         let before = now.saturating_sub(REMEMBERED).unwrap_or(Timestamp::MIN);
-        self.execute(SQL, params![Kind::Tombstone.as_str(), micros(before)])?;
+        self.execute(SQL, params![Kind::Tombstone.as_str(), Kind::SetAside.as_str(), micros(before)])?;
         self.forgot = now;
         Ok(())
     }
