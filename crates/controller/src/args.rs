@@ -72,6 +72,12 @@ pub enum Command {
         #[command(subcommand)]
         view: ConfigView,
     },
+    /// Looks at whose an identity is
+    Identity {
+        /// Of what.
+        #[command(subcommand)]
+        of: IdentityOf,
+    },
     /// Prints a completion script: gitea-dynamic-runner completions bash > FILE
     Completions {
         /// The shell
@@ -209,6 +215,39 @@ pub struct StatusArgs {
     /// Address of a controller's OPS_LISTEN
     #[arg(long, value_name = "URL")]
     pub ops: Option<String>,
+}
+
+/// What `identity` looks at.
+#[derive(Debug, Clone, Subcommand)]
+pub enum IdentityOf {
+    /// Which repository stands behind a name; a change is refused until it is confirmed here
+    Pins {
+        /// What to do.
+        #[command(subcommand)]
+        verb: PinsVerb,
+    },
+}
+
+/// What to do with pins.
+#[derive(Debug, Clone, Subcommand)]
+pub enum PinsVerb {
+    /// Shows all of them
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// State folder of the controller
+        #[arg(long, value_name = "DIR")]
+        state: Option<PathBuf>,
+    },
+    /// Gives identities to the repository that was refused last; the controller may run or not
+    Confirm {
+        /// A SPIFFE ID, or owner/name for all identities of a repository
+        of: String,
+        /// State folder of the controller
+        #[arg(long, value_name = "DIR")]
+        state: Option<PathBuf>,
+    },
 }
 
 /// Flags of `svid`.

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::args::{
-    self, Command, ConfigView, EffectiveOf, Parsed, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs, parse,
+    self, Command, ConfigView, EffectiveOf, IdentityOf, Parsed, PinsVerb, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs,
+    parse,
 };
 use crate::backend::local::supervisor;
 use crate::config::raw::Raw;
@@ -18,6 +19,7 @@ use crate::config::{self, Config, ConfigErrors, Log, LogFormat, LogLevel, Suppli
 use crate::lease::Held;
 use crate::manual;
 use crate::ops::{client, status, svid};
+use crate::pins;
 use crate::standalone::{self, StartError, Surroundings, words};
 use crate::telemetry::{self, Secrets, events};
 
@@ -53,6 +55,7 @@ fn dispatch(command: Command) -> ExitCode {
         Command::Status(args) => in_runtime(show_status(args)),
         Command::Svid(args) => in_runtime(show_svid(args)),
         Command::Config { view } => show_config(view),
+        Command::Identity { of: IdentityOf::Pins { verb } } => in_runtime(pins(verb)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut args::documented(), "gitea-dynamic-runner", &mut script);
@@ -222,6 +225,30 @@ async fn show_svid(args: SvidArgs) -> ExitCode {
                 svid::SvidError::Endpoint(_) => ExitCode::from(USAGE),
                 svid::SvidError::None { .. } => ExitCode::FAILURE,
             }
+        }
+    }
+}
+
+async fn pins(verb: PinsVerb) -> ExitCode {
+    let state = |given: Option<std::path::PathBuf>| match given {
+        Some(state) => Ok(state),
+        None => Surroundings::here().state_folder().map_err(|error| format!("{error}; {}", error.remedy())),
+    };
+    let told = match verb {
+        PinsVerb::List { json, state: given } => match state(given) {
+            Ok(state) => pins::told(&state, json).await,
+            Err(problem) => Err(problem),
+        },
+        PinsVerb::Confirm { of, state: given } => match state(given) {
+            Ok(state) => pins::confirmed(&state, &of).await,
+            Err(problem) => Err(problem),
+        },
+    };
+    match told {
+        Ok(text) => answer(&text),
+        Err(problem) => {
+            say(&format!("error: {problem}\n"));
+            ExitCode::FAILURE
         }
     }
 }

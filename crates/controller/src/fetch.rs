@@ -25,6 +25,7 @@ use zeroize::Zeroizing;
 use crate::board::{Board, Card, Changes, Recovery, View};
 use crate::clock;
 use crate::gitea::{Declared, Gitea, GiteaError, Lane, Trouble};
+use crate::grants;
 use crate::ops::Ops;
 use crate::queue::ledger::Ledger;
 use crate::queue::{Disposition, Message, Queue};
@@ -190,6 +191,7 @@ impl Fetch {
             return;
         };
         let id = AssignmentId::of(task_id);
+        grants::refused(task_id, task, &refusal);
         let detail = Detail::because(refusal.reason, &refusal.cause);
         assignment_transition(AssignmentEvent::Refused, &Subject::waiting(None, id), detail);
         self.put_on_board(id, None, Life::refused(self.board.now(), refusal, step_count(task))).await;

@@ -25,12 +25,13 @@ use crate::backend::{Backend, BackendError, Ensured, Launch as Order};
 use crate::board::{Board, Card, Recovery};
 use crate::correspondence::Correspondence;
 use crate::gitea::{Gitea, GiteaError, Lane};
+use crate::grants::{Grants, NotGranted};
 use crate::ops::Ops;
+use crate::queue::unopened::{RETRY, Unopened};
 use crate::queue::{Delivery, Disposition, Queue, QueueError, Waiting};
 use crate::rotation::Ring;
 use crate::sealing::{Sealing, Unopenable};
 use crate::telemetry::events::{Subject, assignment_processing_error, backend_lifecycle_error};
-use crate::unopened::{RETRY, Unopened};
 use crate::wire::outcome_of;
 
 /// A create that takes longer counts as failed with unknown outcome.
@@ -50,6 +51,8 @@ pub struct Launch {
     pub queue: Arc<dyn Queue>,
     /// Opens envelopes.
     pub sealing: Arc<Sealing>,
+    /// Gives identities to executors.
+    pub grants: Grants,
     /// What does not open.
     pub unopened: Arc<Unopened>,
     /// Where executors are made.
@@ -267,6 +270,13 @@ impl Launch {
             Ok(true) => {}
             Ok(false) => return failed(None, "Gitea no longer wants it".to_owned(), String::new(), pause),
             Err(error) => return failed(None, error.to_string(), String::new(), pause),
+        }
+        match self.grants.grant(&assignment, &task, epoch, self.board.now()).await {
+            Ok(()) => {}
+            Err(NotGranted::Refused(refusal)) => {
+                return failed(Some(refusal.reason), refusal.cause, refusal.remedy, pause);
+            }
+            Err(NotGranted::Later(error)) => return failed(None, error.to_string(), String::new(), pause),
         }
         match assignment.served_task(&task) {
             Ok(served) => self.board.offer(id, epoch, Arc::new(served)),

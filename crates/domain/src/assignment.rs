@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::id::{AssignmentId, Backend, InstanceId, PayloadDigest, TaskId};
 use crate::identity::{IdentityRules, JobKey, Repository, SpiffeId, TrustClass};
-use crate::policy::{LabelMap, TrustPolicy};
+use crate::policy::{Ids, LabelMap, Origin, TrustPolicy};
 use crate::reason::{Reason, Refusal};
 use crate::wire;
 use crate::workflow::{self, Job};
@@ -88,6 +88,40 @@ pub struct RepositoryPin {
     pub owner: i64,
 }
 
+/// What a task says of where it comes from, as far as it can be read. Each text is cut at 200 characters: its author
+/// chose it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// `context.repository`.
+    pub repository: Option<String>,
+    /// `event.repository.id`.
+    pub repository_id: Option<i64>,
+    /// `context.ref`.
+    pub git_ref: Option<String>,
+    /// `context.event_name`.
+    pub event: Option<String>,
+    /// The rule that gave the class; empty where none was asked.
+    pub rule: &'static str,
+}
+
+/// The evidence of a task that became no assignment.
+#[must_use]
+pub fn evidence_of(task: &[u8]) -> Evidence {
+    let task = TaskView::decode_view(task).ok();
+    evidence(task.as_ref().and_then(|task| task.context.as_option()))
+}
+
+fn evidence(context: Option<&StructView<'_>>) -> Evidence {
+    let text = |key| context.and_then(|context| text_of(context, key)).map(|text| text.chars().take(200).collect());
+    Evidence {
+        repository: text("repository"),
+        repository_id: context.and_then(pin_of).map(|pin| pin.repository),
+        git_ref: text("ref"),
+        event: text("event_name"),
+        rule: "",
+    }
+}
+
 /// The number of a task; none when it is not positive or the bytes do not tell. Found even in a task that is damaged
 /// behind it, so that Gitea can be told.
 #[must_use]
@@ -132,7 +166,10 @@ impl Assignment {
         let job_key = key_of(&job)?;
         let context = task.context.as_option();
         let repository = repository_of(context)?;
-        let class = rules.trust.class_of(context.and_then(|context| text_of(context, "event_name")));
+        let pin = context.and_then(pin_of);
+        let judgement = rules.trust.judge(&origin_of(context, &repository, &job_key, pin));
+        rules.trust.permit(judgement, backend)?;
+        let (class, _rule) = judgement;
         let spiffe_id = rules.identity.identity(class, &repository, &job_key)?;
         let unlabelled = job.runs_on.is_empty();
         let runs_on = if unlabelled { rules.labels.labels_of(backend) } else { job.runs_on };
@@ -155,9 +192,18 @@ impl Assignment {
             steps: job.steps,
             fetched_at,
             deadline: deadline(rules, fetched_at),
-            pin: context.and_then(pin_of),
+            pin,
             rules: rules.clone(),
         })
+    }
+
+    /// Where it comes from and by which rule it has its class: what the identity audit tells (NEW-127).
+    #[must_use]
+    pub fn evidence(&self, task: &[u8]) -> Evidence {
+        let task = TaskView::decode_view(task).ok();
+        let context = task.as_ref().and_then(|task| task.context.as_option());
+        let (_, rule) = self.rules.trust.judge(&origin_of(context, &self.repository, &self.job_key, self.pin));
+        Evidence { rule, ..evidence(context) }
     }
 
     /// The same derivation, from these bytes and the stored rules: a changed configuration invalidates nothing that
@@ -233,6 +279,25 @@ fn text_of<'a>(context: &StructView<'a>, key: &str) -> Option<&'a str> {
     match context.fields.get(key)?.kind.as_ref()? {
         Kind::StringValue(text) => Some(text),
         _ => None,
+    }
+}
+
+fn origin_of<'a>(
+    context: Option<&'a StructView<'_>>,
+    repository: &'a Repository,
+    job_key: &'a JobKey,
+    pin: Option<RepositoryPin>,
+) -> Origin<'a> {
+    let text = |key| context.and_then(|context| text_of(context, key));
+    let event_repository = context.and_then(|context| below(below(context, "event")?, "repository"));
+    Origin {
+        repository,
+        job_key,
+        event: text("event_name"),
+        git_ref: text("ref"),
+        default_branch: event_repository.and_then(|repository| text_of(repository, "default_branch")),
+        workflow: text("workflow"),
+        ids: if pin.is_some() { Ids::Told } else { Ids::Missing },
     }
 }
 

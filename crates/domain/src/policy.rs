@@ -1,10 +1,12 @@
-//! What an operator decides: which label means which backend (ENV-2, SCH-2, NEW-8), and which events are trusted
-//! (NEW-120).
+//! What an operator decides: which label means which backend (ENV-2, SCH-2, NEW-8), and who is trusted (NEW-120).
+
+mod trust;
+
+pub use self::trust::{Ids, Judgement, Origin, Pattern, Section, TrustPolicy, Untrusted};
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::Backend;
-use crate::identity::TrustClass;
 use crate::reason::{Reason, Refusal};
 
 /// The label that names no backend.
@@ -105,29 +107,6 @@ pub enum SelfHosted {
     Left,
 }
 
-/// Which events make a trusted identity.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrustPolicy {
-    /// Event names; everything else, unknown and missing included, is untrusted.
-    pub trusted_events: Vec<String>,
-}
-
-impl Default for TrustPolicy {
-    fn default() -> Self {
-        let events = ["push", "schedule", "workflow_dispatch", "release", "pull_request_target"];
-        Self { trusted_events: events.map(str::to_owned).to_vec() }
-    }
-}
-
-impl TrustPolicy {
-    /// The class of a task with this event. The head repository's name is no proof, so it is not asked.
-    #[must_use]
-    pub fn class_of(&self, event_name: Option<&str>) -> TrustClass {
-        let trusted = event_name.is_some_and(|name| self.trusted_events.iter().any(|event| event == name));
-        if trusted { TrustClass::Trusted } else { TrustClass::Untrusted }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -196,15 +175,5 @@ mod tests {
         for of in [Pod, Vm] {
             assert_eq!(map().backend_for(&map().labels_of(of), None).unwrap(), of);
         }
-    }
-
-    /// NEW-120, NEW-125: an operator's list replaces the default, and `workflow_call` is trusted only when it is named.
-    #[test]
-    fn policy_names_the_trusted_events() {
-        assert_eq!(TrustPolicy::default().class_of(Some("workflow_call")), TrustClass::Untrusted);
-        let named = TrustPolicy { trusted_events: texts(&["workflow_call"]) };
-        assert_eq!(named.class_of(Some("workflow_call")), TrustClass::Trusted);
-        assert_eq!(named.class_of(Some("push")), TrustClass::Untrusted);
-        assert_eq!(named.class_of(None), TrustClass::Untrusted);
     }
 }

@@ -1,6 +1,8 @@
 //! Tasks and rules that the tests of several rooms share.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::LazyLock;
+
 use buffa::Message as _;
 use buffa_types::google::protobuf::Struct;
 use jiff::{SignedDuration, Timestamp};
@@ -29,12 +31,15 @@ pub(crate) fn task_with(payload: &str, context: Value) -> Vec<u8> {
         one.encode_to_vec()
     };
     let Value::Object(context) = context else { panic!("a context is an object") };
-    let context: Vec<u8> = context.into_iter().flat_map(entry).collect();
+    task_of(payload, &context.into_iter().flat_map(entry).collect::<Vec<u8>>())
+}
+
+fn task_of(payload: &str, context: &[u8]) -> Vec<u8> {
     let secrets = [("TOKEN".to_owned(), SECRET.to_owned())].into_iter().collect();
     let mut task = Vec::new();
     wire::put_bytes(&mut task, 127, b"before");
     task.extend(Task { id: 42, workflow_payload: Some(payload.into()), ..Default::default() }.encode_to_vec());
-    wire::put_bytes(&mut task, 3, &context);
+    wire::put_bytes(&mut task, 3, context);
     task.extend(Task { secrets, ..Default::default() }.encode_to_vec());
     wire::put_bytes(&mut task, 127, b"behind");
     task
@@ -42,7 +47,20 @@ pub(crate) fn task_with(payload: &str, context: Value) -> Vec<u8> {
 
 /// A push to `owner/repo`.
 pub(crate) fn task(key: &str, runs_on: &str) -> Vec<u8> {
-    task_with(&payload(key, runs_on), json!({"repository": "owner/repo", "event_name": "push"}))
+    // Maps inside a map have no order of their own: encoded once, so that the same input gives the same bytes.
+    static PUSH: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let context: Struct = serde_json::from_value(push()).unwrap();
+        context.encode_to_vec()
+    });
+    task_of(&payload(key, runs_on), &PUSH)
+}
+
+/// The context of a push to `owner/repo`.
+pub(crate) fn push() -> Value {
+    json!({
+        "repository": "owner/repo", "event_name": "push", "ref": "refs/heads/main", "workflow": "ci.yml",
+        "event": {"repository": {"id": 4, "default_branch": "main", "owner": {"id": 2}}},
+    })
 }
 
 pub(crate) fn rules() -> Rules {

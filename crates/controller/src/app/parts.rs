@@ -10,7 +10,7 @@ use domain::assignment::Rules;
 use domain::id::Backend as Kind;
 use domain::lifecycle::Limits;
 use domain::metadata::ExecutorRecord;
-use domain::policy::{LabelMap, TrustPolicy};
+use domain::policy::LabelMap;
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use tokio::net::TcpListener;
@@ -31,10 +31,10 @@ use crate::ops::metrics::Metrics;
 use crate::ops::readiness::Readiness;
 use crate::ops::status::StatusSnapshot;
 use crate::queue::embedded::{Embedded, Settings};
+use crate::queue::unopened::Unopened;
 use crate::rotation::{Ring, Rotation};
 use crate::sealing::Sealing;
 use crate::telemetry::Secrets;
-use crate::unopened::Unopened;
 
 /// The one backend of this build.
 pub(super) const KIND: Kind = Kind::Local;
@@ -124,7 +124,7 @@ pub(super) fn rules(config: &Config, labels: LabelMap) -> Rules {
         labels,
         default_backend: config.labels.default_backend,
         identity: config.identity.rules.clone(),
-        trust: TrustPolicy { trusted_events: config.identity.trusted_events.clone() },
+        trust: config.identity.trust.clone(),
         run_limit: config.limits.run.map(signed),
         endless_limit: signed(config.gitea.endless_task_timeout),
     }

@@ -10,8 +10,10 @@ use super::parts::{KIND, Parts, rules};
 use super::shutdown::Shutdown;
 use crate::facade::{self, Facade, Upstream};
 use crate::fetch::Fetch;
+use crate::grants::Grants;
 use crate::launch::Launch;
 use crate::ops;
+use crate::pins::Pins;
 use crate::pulse::Pulse;
 use crate::reap::Reap;
 use crate::report::Report;
@@ -92,6 +94,7 @@ fn launch(parts: &Parts) -> Launch {
         board: Arc::clone(&parts.board),
         queue: parts.queue.clone(),
         sealing: Arc::clone(&parts.sealing),
+        grants: Grants::new(Pins::new(parts.queue.ledger())),
         unopened: Arc::clone(&parts.unopened),
         backend: parts.backend.clone(),
         kind: KIND,

@@ -12,6 +12,7 @@ pub mod setting;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod validate;
 pub mod value;
 
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use domain::id::{Backend, InstanceId};
 use domain::identity::{IdentityRules, SpiffeId, TrustDomain};
+use domain::policy::TrustPolicy;
 
 use crate::facade::AllowList;
 
@@ -86,8 +88,8 @@ pub struct Identity {
     pub source: IdentitySource,
     /// Our own SPIFFE ID, which executors accept the facade by. Inside the trust domain.
     pub facade_id: SpiffeId,
-    /// Events whose jobs count as trusted (NEW-120).
-    pub trusted_events: Vec<String>,
+    /// Whose jobs count as trusted, and what becomes of the others (NEW-120, NEW-121).
+    pub trust: TrustPolicy,
     /// Lifetime of an issued identity, whole seconds.
     pub svid_ttl: Duration,
 }

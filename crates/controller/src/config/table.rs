@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use domain::id::{Backend, InstanceId};
 use domain::identity::{IdentityCase, Segment, SpiffeId, TrustDomain};
+use domain::policy::{Section, Untrusted};
 
 use super::components::{Component, Components};
 use super::secret::{SecretFile, SecretRule};
 use super::setting::{Need, Problem, Row, Setting, Shown, When};
+use super::trust;
 use super::value::{self, FacadeUrl, GiteaUrl, WorkloadEndpoint};
 use super::{Issuer, LogFormat, LogLevel, QueueKind};
 use crate::facade::AllowList;
@@ -366,18 +368,18 @@ settings! {
         value::allow_list,
         "an absolute path of a file with one rule per line, for example GET,HEAD /api/v1/**",
         "Allow-list of the repository proxy; without it the built-in list.";
-    UNTRUSTED_POLICY: String = None, Always, Optional, Plain,
-        value::any,
-        "a policy word",
-        "What untrusted tasks may do.";
-    UNTRUSTED_BACKENDS: String = None, Always, Optional, Plain,
-        value::any,
-        "a comma list of backends",
-        "Backends untrusted tasks may use.";
-    TRUST_POLICY_FILE: PathBuf = None, Always, Optional, Plain,
-        value::absolute,
-        "an absolute path",
-        "Trusted refs and workflow files.";
+    UNTRUSTED_POLICY: Untrusted = Some("run"), Always, Optional, Plain,
+        |t| value::one_of(t, &[("run", Untrusted::Run), ("refuse", Untrusted::Refuse)]),
+        "run or refuse",
+        "What becomes of untrusted jobs: they run under ci-untrusted/…, or fail with a reason.";
+    UNTRUSTED_BACKENDS: Vec<Backend> = None, Always, Optional, Plain,
+        trust::backends,
+        "a comma list of pod, vm, local",
+        "Backends untrusted jobs may run on; without it any.";
+    TRUST_POLICY_FILE: Vec<Section> = None, Always, Optional, Plain,
+        trust::policy_file,
+        "an absolute path of a TOML file of [[repository]] sections with name, refs, workflows, called",
+        "What is demanded beyond a trusted event: refs, and workflow files per job key; see docs/trust-policy.md.";
 }
 
 /// The row of a name as the environment spells it.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use domain::id::{Backend, InstanceId};
 use domain::identity::IdentityRules;
+use domain::policy::TrustPolicy;
 
 use super::raw::Raw;
 use super::setting::{Need, Row, Setting, When};
@@ -190,7 +191,7 @@ impl Reader<'_> {
         };
         let (trust_domain, facade_id) = (self.get(&table::TRUST_DOMAIN), self.get(&table::RUNNER_FACADE_SPIFFE_ID));
         let (prefix, case) = (self.optional(&table::IDENTITY_PREFIX), self.get(&table::IDENTITY_CASE));
-        let (trusted_events, svid_ttl) = (self.get(&table::TRUSTED_EVENTS), self.get(&table::SVID_TTL));
+        let (trust, svid_ttl) = (self.trust(), self.get(&table::SVID_TTL));
         let (trust_domain, facade_id) = (trust_domain?, facade_id?);
         if facade_id.trust_domain() != trust_domain.as_str() {
             self.error(SettingError::new(
@@ -200,7 +201,19 @@ impl Reader<'_> {
             ));
         }
         let rules = IdentityRules { trust_domain, prefix: prefix?, case: case? };
-        Some(Identity { rules, source: source?, facade_id, trusted_events: trusted_events?, svid_ttl: svid_ttl? })
+        Some(Identity { rules, source: source?, facade_id, trust: trust?, svid_ttl: svid_ttl? })
+    }
+
+    fn trust(&self) -> Option<TrustPolicy> {
+        let (trusted_events, untrusted) = (self.get(&table::TRUSTED_EVENTS), self.get(&table::UNTRUSTED_POLICY));
+        let untrusted_backends = self.optional(&table::UNTRUSTED_BACKENDS);
+        let repositories = self.optional(&table::TRUST_POLICY_FILE);
+        Some(TrustPolicy {
+            trusted_events: trusted_events?,
+            untrusted: untrusted?,
+            untrusted_backends: untrusted_backends?,
+            repositories: repositories?.unwrap_or_default(),
+        })
     }
 
     fn facade(&self) -> Option<Facade> {

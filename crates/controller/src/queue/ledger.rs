@@ -74,6 +74,22 @@ impl Ledger {
             .await
     }
 
+    /// Writes a record unless one of this key is there; returns the one that holds, in one step.
+    ///
+    /// # Errors
+    /// As [`Ledger::put`].
+    pub async fn put_if_absent(&self, kind: Kind, new: Entry) -> Result<Entry, QueueError> {
+        const PUT: &str = "INSERT INTO ledger (kind, key, value, at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+        const GET: &str = "SELECT key, value, at FROM ledger WHERE kind = ?1 AND key = ?2";
+        self.writer
+            .call(move |store| {
+                store.execute(PUT, params![kind.as_str(), new.key, new.value, micros(new.at)])?;
+                let mut statement = store.prepare(GET)?;
+                statement.query_row(params![kind.as_str(), new.key], entry).map_err(failure)
+            })
+            .await
+    }
+
     /// The record of this key.
     ///
     /// # Errors

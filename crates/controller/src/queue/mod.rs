@@ -11,6 +11,7 @@
 pub(crate) mod contract;
 pub mod embedded;
 pub mod ledger;
+pub mod unopened;
 
 use domain::id::{AssignmentId, Backend, PayloadDigest};
 use domain::reason::Reason;

@@ -185,16 +185,20 @@ pub fn controller_transition(event: ControllerEvent, instance: &str, components:
 pub struct Audit<'a> {
     /// The decision.
     pub event: AuditEvent,
-    /// The identity.
-    pub spiffe_id: &'a SpiffeId,
+    /// The identity; none where there is none.
+    pub spiffe_id: Option<&'a SpiffeId>,
     /// The task.
     pub task: TaskId,
-    /// `owner/name`.
-    pub repository: &'a str,
+    /// `owner/name`, as the task says it.
+    pub repository: Option<&'a str>,
+    /// The number behind that name.
+    pub repository_id: Option<i64>,
+    /// The ref.
+    pub git_ref: Option<&'a str>,
     /// Gitea's event name.
     pub event_name: Option<&'a str>,
     /// `trusted` or `untrusted`.
-    pub class: &'a str,
+    pub class: Option<&'a str>,
     /// The executor's name.
     pub executor: Option<&'a str>,
     /// Until when, RFC 3339.
@@ -208,9 +212,11 @@ pub fn identity_audit(audit: &Audit<'_>) {
     warn!(
         component = "identity",
         event = audit.event.as_str(),
-        spiffe_id = %audit.spiffe_id,
+        spiffe_id = audit.spiffe_id.map(SpiffeId::as_str),
         task_id = audit.task.get(),
         repository = audit.repository,
+        repository_id = audit.repository_id,
+        git_ref = audit.git_ref,
         event_name = audit.event_name,
         class = audit.class,
         executor = audit.executor,

@@ -6,6 +6,7 @@ mod cancel;
 mod clock;
 mod gitea_away;
 mod hostile;
+mod identity;
 mod interruption;
 mod jobs;
 mod lost_answers;

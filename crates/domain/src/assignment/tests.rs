@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::identity::IdentityCase;
-use crate::samples::{SECRET, fetched_at, payload, rules, task, task_with};
+use crate::samples::{SECRET, fetched_at, payload, push, rules, task, task_with};
 
 fn made(task: &[u8]) -> Assignment {
     Assignment::from_task(task, &rules(), fetched_at()).unwrap()
@@ -94,7 +94,11 @@ fn a_repository_is_never_rewritten() {
 /// NEW-120, NEW-125: the listed events are trusted; what is unknown or missing is not.
 #[test]
 fn only_listed_events_are_trusted() {
-    let class = |event: Value| of_context(json!({"repository": "owner/repo", "event_name": event})).unwrap().class;
+    let class = |event: Value| {
+        let mut context = push();
+        context["event_name"] = event;
+        of_context(context).unwrap().class
+    };
     for event in ["push", "schedule", "workflow_dispatch", "release", "pull_request_target"] {
         assert_eq!(class(json!(event)), TrustClass::Trusted, "{event}");
     }
@@ -118,6 +122,26 @@ fn only_listed_events_are_trusted() {
     assert_eq!(missing.spiffe_id.as_str(), "spiffe://example.org/ci-untrusted/owner/repo/publish");
 }
 
+/// NEW-120: an operator's policy refuses untrusted tasks with a reason, also when a stored one is derived again.
+#[test]
+fn untrusted_tasks_can_be_refused() {
+    let mut rules = rules();
+    rules.trust.untrusted = crate::policy::Untrusted::Refuse;
+    let context = json!({"repository": "owner/repo", "event_name": "pull_request"});
+    assert_eq!(refused(&task_with(&payload("a", "pod"), context), &rules).reason, Reason::PolicyRefused);
+    assert!(Assignment::from_task(&task("a", "pod"), &rules, fetched_at()).is_ok());
+}
+
+/// NEW-127: what the audit tells of a task, whether it became an assignment or not.
+#[test]
+fn evidence_is_what_the_task_says() {
+    let bytes = task("publish", "pod");
+    let evidence = made(&bytes).evidence(&bytes);
+    assert_eq!((evidence.rule, evidence.repository_id, evidence.event.as_deref()), ("event", Some(4), Some("push")));
+    assert_eq!(Evidence { rule: "", ..evidence }, evidence_of(&bytes));
+    assert_eq!(evidence_of(b"no task"), Evidence::default());
+}
+
 /// NEW-120, F120: the head repository's name is no proof of trust (an AGit push carries the base's).
 #[test]
 fn the_head_repository_proves_nothing() {
@@ -136,6 +160,8 @@ fn a_pin_is_two_positive_numbers() {
     };
     let good = pin(json!({"id": 4, "owner": {"id": 2}}));
     assert_eq!(good, Some(RepositoryPin { repository: 4, owner: 2 }));
+    let without = json!({"repository": "owner/repo", "event_name": "push", "workflow": "ci.yml"});
+    assert_eq!(of_context(without).unwrap().class, TrustClass::Untrusted, "missing ids count as untrusted");
     for bad in [
         json!({"id": 4}),
         json!({"id": 0, "owner": {"id": 2}}),

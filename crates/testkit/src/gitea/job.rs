@@ -125,6 +125,8 @@ pub struct JobSpec {
     pub(crate) runs_on: Vec<String>,
     pub(crate) steps: Vec<StepSpec>,
     pub(crate) repository: String,
+    /// Of the repository and of its owner.
+    pub(crate) ids: (i64, i64),
     pub(crate) event_name: String,
     pub(crate) event: Option<Value>,
     pub(crate) secrets: BTreeMap<String, String>,
@@ -149,6 +151,7 @@ impl JobSpec {
             runs_on: vec!["self-hosted".into()],
             steps: vec![StepSpec::run("echo hello")],
             repository: "acme/app".into(),
+            ids: (4, 2),
             event_name: "push".into(),
             event: None,
             secrets: BTreeMap::new(),
@@ -183,6 +186,13 @@ impl JobSpec {
     #[must_use]
     pub fn repository(mut self, repository: impl Into<String>) -> Self {
         self.repository = repository.into();
+        self
+    }
+
+    /// The numbers behind the names of the repository and of its owner, as the default event tells them.
+    #[must_use]
+    pub fn ids(mut self, repository: i64, owner: i64) -> Self {
+        self.ids = (repository, owner);
         self
     }
 

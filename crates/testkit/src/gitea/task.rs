@@ -120,8 +120,8 @@ fn context(spec: &JobSpec, attempt: &Attempt) -> Struct {
 
 fn default_event(spec: &JobSpec, base: &str) -> Value {
     let repository = json!({
-        "full_name": spec.repository, "default_branch": "main", "private": true, "fork": false,
-        "html_url": format!("{base}/{}", spec.repository), "owner": {"login": spec.owner(), "username": spec.owner()},
+        "id": spec.ids.0, "full_name": spec.repository, "default_branch": "main", "private": true, "fork": false,
+        "html_url": format!("{base}/{}", spec.repository), "owner": {"id": spec.ids.1, "login": spec.owner(), "username": spec.owner()},
     });
     json!({"ref": "refs/heads/main", "repository": repository, "sender": {"login": "dev", "username": "dev"}})
 }
