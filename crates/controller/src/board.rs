@@ -12,6 +12,7 @@ use domain::id::{AssignmentId, Backend, Epoch, PayloadDigest};
 use domain::identity::{JobKey, Repository, SpiffeId};
 use domain::lifecycle::{Action, Event, Life, Limits, Phase, Wants, happenings};
 use domain::metadata::ExecutorRecord;
+use domain::policy::{Holding, Place, Shares};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -316,6 +317,24 @@ impl Board {
         drop(entries);
         let strays = self.strays();
         Occupancy { executors: executors + strays.fenced + strays.unreadable.len(), held }
+    }
+
+    /// The waiting tasks that must leave their turn to those behind them, each with what it waits for (NEW-18).
+    #[must_use]
+    pub fn over(&self, shares: &Shares) -> BTreeMap<AssignmentId, String> {
+        if shares.are_unlimited() {
+            return BTreeMap::new();
+        }
+        let entries = self.lock();
+        let holdings = entries.iter().filter_map(|(&id, Entry { card, life, .. })| {
+            let place = match (life.occupies_slot(), life.is_held()) {
+                (true, _) => Place::Slot,
+                (false, true) => Place::Queue,
+                (false, false) => return None,
+            };
+            card.as_ref().map(|card| Holding { id, repository: &card.repository, place })
+        });
+        shares.over(&holdings.collect::<Vec<_>>())
     }
 
     /// Takes note of the objects that belong to no life; returns what was known before.

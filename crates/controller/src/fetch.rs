@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use domain::assignment::{Assignment, Rules, step_count, task_id};
 use domain::id::AssignmentId;
 use domain::lifecycle::{Event, Life, Phase};
+use domain::policy::Shares;
 use domain::reason::{Reason, Refusal};
 use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +37,11 @@ use pace::Pace;
 /// What an operator does when Gitea no longer knows us.
 const UNREGISTERED: &str = "; the entry of this runner in Gitea is gone or its token was changed: stop this program, delete \
                             registration.json in its state folder, and start it with --registration-token-file";
+
+/// Tasks over a limit of their owner that are held beside the look-ahead. Gitea hands out in its own order, so without
+/// them one owner's tasks would keep those of others in Gitea; without an end to them one owner could make us hold all
+/// it has.
+const MOST_ASIDE: usize = 32;
 
 /// A round that takes longer than this is stuck (NEW-131): a FetchTask and a back-off, with room to spare.
 const STUCK: Duration = Duration::from_secs(180);
@@ -60,6 +66,8 @@ pub struct Fetch {
     pub capacity: usize,
     /// Tasks held beyond the free slots.
     pub look_ahead: usize,
+    /// Of one owner and of one repository.
+    pub shares: Shares,
     /// Gitea's capability header, for the facade's Declare (NEW-25).
     pub capabilities: Arc<std::sync::OnceLock<Option<String>>>,
     /// Readiness and metrics.
@@ -117,7 +125,9 @@ impl Fetch {
         }
         let now = self.board.occupancy();
         let free = self.capacity.saturating_sub(now.executors);
-        (free + self.look_ahead).saturating_sub(now.held)
+        // Who waits for the end of a job of its own owner keeps no slot from others (NEW-18).
+        let aside = self.board.over(&self.shares).len().min(MOST_ASIDE);
+        (free + self.look_ahead).saturating_sub(now.held.saturating_sub(aside))
     }
 
     async fn declare(&self, pace: &mut Pace, stop: &CancellationToken) -> bool {
@@ -233,7 +243,7 @@ impl Fetch {
             Err(error) => {
                 self.ops.readiness.set(|conditions| conditions.queue_trouble = Some(error.to_string()));
                 scheduler_error(&format!("dispatch Gitea task {}: {error}", message.id.task()));
-                self.board.apply(message.id, Event::PublishFailed { cause: error.to_string() });
+                self.board.apply(message.id, Event::WaitsFor { what: error.to_string() });
                 false
             }
         }

@@ -15,6 +15,7 @@ use domain::envelope::Opened;
 use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, PayloadDigest};
 use domain::lifecycle::{Event, Life, MessageWant, Phase};
 use domain::metadata::ExecutorRecord;
+use domain::policy::Shares;
 use jiff::Timestamp;
 use runner_proto::runner::v1 as proto;
 use tokio_util::sync::CancellationToken;
@@ -61,6 +62,8 @@ pub struct Launch {
     pub kind: Kind,
     /// Its slots.
     pub capacity: usize,
+    /// Of one owner and of one repository.
+    pub shares: Shares,
     /// Our name.
     pub instance: InstanceId,
     /// Capability keys.
@@ -111,7 +114,7 @@ impl Launch {
             self.ops.metrics.admission_blocked("no_slot");
         }
         let mut unwanted = Vec::new();
-        while self.free_slots() > 0 && self.board.views().iter().any(|view| view.wants.launch) {
+        while self.free_slots() > 0 && self.somebody_may_start() {
             let Some(delivery) = self.queue.pull(self.kind, self.board.now()).await? else { break };
             let id = delivery.id;
             if !self.take(delivery).await? {
@@ -123,6 +126,22 @@ impl Launch {
             self.queue.settle(id, Disposition::Release).await?;
         }
         Ok(())
+    }
+
+    /// Who is over a limit is told so, and keeps its place in the queue while others go before it (NEW-18).
+    fn somebody_may_start(&self) -> bool {
+        let over = self.board.over(&self.shares);
+        let (held_back, free): (Vec<_>, Vec<_>) = (self.board.views().into_iter())
+            .filter(|view| view.wants.launch)
+            .partition(|view| over.contains_key(&view.id));
+        for view in held_back {
+            let what = over.get(&view.id).cloned().unwrap_or_default();
+            if view.life.waiting_for() != what {
+                self.board.apply(view.id, Event::WaitsFor { what });
+                self.ops.metrics.admission_blocked("share");
+            }
+        }
+        !free.is_empty()
     }
 
     /// What a former process held is known by reading the queue, without delivering it (NEW-157).
@@ -169,7 +188,7 @@ impl Launch {
             Life::fetched(row.enqueued_at, row.enqueued_at.saturating_add(wait).unwrap_or(Timestamp::MAX), vec![]);
         let life = life.found_waiting(self.board.now(), row.attempts, Some(closed.to_string()));
         self.board.insert(row.id, None, Lane::new(Arc::clone(&self.gitea), row.id.task()), life);
-        self.board.apply(row.id, Event::PublishFailed { cause: closed.to_string() });
+        self.board.apply(row.id, Event::WaitsFor { what: closed.to_string() });
     }
 
     /// A message in the queue is held, whoever put it there: by a former process, or by the fetch room a moment ago.
@@ -242,7 +261,7 @@ impl Launch {
             Ok(opened) => opened,
             Err(closed) => {
                 let at = self.board.now().saturating_add(RETRY).unwrap_or_else(|_| self.board.now());
-                self.board.apply(delivery.id, Event::PublishFailed { cause: closed.to_string() });
+                self.board.apply(delivery.id, Event::WaitsFor { what: closed.to_string() });
                 self.queue.settle(delivery.id, Disposition::Retry { at, error: closed.to_string() }).await?;
                 return Ok(true);
             }
@@ -251,7 +270,10 @@ impl Launch {
             return Ok(false);
         }
         self.make_known(&assignment, delivery.attempts, None);
-        let Some(view) = self.board.view(delivery.id).filter(|view| view.wants.launch) else { return Ok(false) };
+        let over = self.board.over(&self.shares).contains_key(&delivery.id);
+        let Some(view) = self.board.view(delivery.id).filter(|view| view.wants.launch && !over) else {
+            return Ok(false);
+        };
         let epoch = view.life.next_epoch();
         self.board.apply(delivery.id, Event::LaunchBegun { epoch });
         let this = Arc::clone(self);

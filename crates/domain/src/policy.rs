@@ -1,7 +1,9 @@
 //! What an operator decides: which label means which backend (ENV-2, SCH-2, NEW-8), and who is trusted (NEW-120).
 
+mod shares;
 mod trust;
 
+pub use self::shares::{Holding, Place, Shares};
 pub use self::trust::{Ids, Judgement, Origin, Pattern, Section, TrustPolicy, Untrusted};
 
 use serde::{Deserialize, Serialize};

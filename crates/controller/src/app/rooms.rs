@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use domain::policy::{LabelMap, SelfHosted};
+use domain::policy::{LabelMap, SelfHosted, Shares};
 
 use super::Rooms;
 use super::gauges::{self, Gauges};
@@ -69,6 +69,11 @@ fn capacity(parts: &Parts) -> usize {
     usize::try_from(parts.config.capacity.local.get()).unwrap_or(usize::MAX)
 }
 
+fn shares(parts: &Parts) -> Shares {
+    let crate::config::Capacity { per_owner, per_repository, .. } = parts.config.capacity;
+    Shares { per_owner, per_repository }
+}
+
 fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
     let labels = LabelMap::new(&[KIND], "vm", &parts.config.labels.extra);
     let self_hosted = if parts.config.labels.declare_self_hosted { SelfHosted::Declared } else { SelfHosted::Left };
@@ -82,6 +87,7 @@ fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
         rules: Arc::new(rules(&parts.config, labels)),
         capacity: capacity(parts),
         look_ahead: usize::try_from(parts.config.capacity.look_ahead).unwrap_or_default(),
+        shares: shares(parts),
         capabilities: Arc::clone(capabilities),
         ops: parts.ops.clone(),
         tracker: parts.tracker.clone(),
@@ -99,6 +105,7 @@ fn launch(parts: &Parts) -> Launch {
         backend: parts.backend.clone(),
         kind: KIND,
         capacity: capacity(parts),
+        shares: shares(parts),
         instance: parts.config.instance.clone(),
         ring: Arc::clone(&parts.ring),
         ops: parts.ops.clone(),

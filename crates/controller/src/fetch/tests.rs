@@ -68,6 +68,7 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
         }),
         capacity: 4,
         look_ahead: 0,
+        shares: Default::default(),
         capabilities: Arc::default(),
         ops: ops.clone(),
         tracker: TaskTracker::new(),

@@ -210,3 +210,24 @@ async fn the_place_in_line() {
     world.all_succeed(&jobs, SOON).await;
     world.finish().await;
 }
+
+/// NEW-18, F19, T37: an owner with more jobs than it may run at a time keeps nobody else waiting, not even with all slots
+/// but one free and its jobs first in Gitea; they say what they wait for, and run in turn.
+#[tokio::test]
+async fn one_owner_does_not_fill_all_slots() {
+    let world = planned(Plan::capacity(2).set("OWNER_LIMIT", "1")).await;
+    let crowd = ["one", "two", "three"].map(|key| world.push_one(job(key, &["gate crowd"]).repository("crowd/app")));
+    world.desk.arrived("crowd", 1, SOON).await;
+    let other = world.push_one(job("other", &["say here"]).repository("other/app").ids(5, 3));
+    world.ends_as(other, Status::Success, SOON).await;
+    let running = world.desk.notes().iter().filter(|note| note.verb == "gate").count();
+    assert_eq!(running, 1, "one at a time: {:?}", world.desk.notes());
+    let (_, status) = world.status().await;
+    assert!(status.contains("an end among the jobs of the owner crowd: 1 of 1 are running"), "{status}");
+    let waits = crowd[1];
+    let told = |gitea: &Gitea| gitea.state(waits).rows().iter().any(|row| row.contains("of the owner crowd: 1 of 1"));
+    world.gitea_shows("its log says what it waits for", told).await;
+    world.desk.open_gate("crowd");
+    world.all_succeed(&crowd, SOON).await;
+    world.finish().await;
+}

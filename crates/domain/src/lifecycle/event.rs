@@ -11,10 +11,10 @@ use crate::reason::Reason;
 pub enum Event {
     /// The queue holds the task durably.
     Persisted,
-    /// The queue did not take it (yet).
-    PublishFailed {
-        /// Without secrets.
-        cause: String,
+    /// What keeps it from going on: the queue did not take it yet, its message does not open, its owner has enough running.
+    WaitsFor {
+        /// In words, without secrets.
+        what: String,
     },
     /// A slot is there and Gitea still wants the task: the backend is asked now.
     LaunchBegun {

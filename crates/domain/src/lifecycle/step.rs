@@ -24,7 +24,8 @@ impl Life {
     fn decide(&mut self, event: Event, now: Timestamp, limits: &Limits) -> Vec<Action> {
         match event {
             Event::Persisted => self.on_persisted(now),
-            Event::PublishFailed { cause } => self.waits_for(cause),
+            Event::WaitsFor { what } if self.waiting_for == what => vec![],
+            Event::WaitsFor { what } => self.waits_for(what),
             Event::LaunchBegun { epoch } => self.on_launch_begun(epoch, now),
             Event::LaunchFailed { epoch, .. } | Event::ExecutorPending { epoch } | Event::ExecutorReady { epoch }
                 if epoch != self.epoch =>

@@ -522,7 +522,7 @@ fn every_event() -> Vec<Event> {
     let (current, other) = (Epoch::FIRST, Epoch::FIRST.next());
     let mut events = vec![
         Event::Persisted,
-        Event::PublishFailed { cause: "away".to_owned() },
+        Event::WaitsFor { what: "the queue".to_owned() },
         Event::LaunchBegun { epoch: current },
         Event::ExecutorPending { epoch: current },
         Event::ExecutorReady { epoch: current },
