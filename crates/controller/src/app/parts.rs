@@ -194,7 +194,9 @@ fn limits(config: &Config) -> Limits {
     Limits {
         queue_wait: signed(config.limits.queue_wait),
         claim: signed(config.limits.claim),
-        cancel_grace: config.limits.cancel_grace.map_or(default.cancel_grace, signed),
+        // Below Gitea's own judgement of a silent task (NEW-167); a setting that is not is refused.
+        cancel_grace: (config.limits.cancel_grace)
+            .map_or(default.cancel_grace.min(signed(config.gitea.zombie_task_timeout / 2)), signed),
         terminal_grace: signed(config.limits.terminal_grace),
         ..default
     }

@@ -199,3 +199,14 @@ fn jobs_inherit_a_few_variables() {
     assert_eq!(inherited, [pair("PATH", "/usr/bin"), pair("TZ", "UTC")]);
     assert!(raw.warnings.is_empty(), "{:?}", raw.warnings);
 }
+
+/// NEW-167: our cancel deadline lies below Gitea's zombie limit. NEW-17: a token that nothing uses is refused.
+#[test]
+fn a_setting_that_could_not_hold_is_refused() {
+    assert!(errors(&[("CANCEL_GRACE", "5m"), ("GITEA_ZOMBIE_TASK_TIMEOUT", "6m")]).is_empty());
+    one_error(&[("CANCEL_GRACE", "10m")], "CANCEL_GRACE: 600 s are not below GITEA_ZOMBIE_TASK_TIMEOUT, 600 s");
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    std::fs::write(&token, "a-token").unwrap();
+    one_error(&[("GITEA_API_TOKEN_FILE", token.to_str().unwrap())], "this build has no scan for orphaned jobs");
+}

@@ -109,6 +109,10 @@ impl Reader<'_> {
         let (runner_config, ops) = (self.optional(&table::GITEA_RUNNER_CONFIG), self.get(&table::OPS_LISTEN));
         let (format, level) = (self.get(&table::LOG_FORMAT), self.get(&table::LOG_LEVEL));
         self.queue();
+        self.orphan_scan();
+        if let (Some(gitea), Some(limits)) = (&gitea, &limits) {
+            self.cancel_before_zombie(gitea, limits);
+        }
         let (gitea, state_dir) = (gitea?, state_dir?);
         Some(Config {
             components: components?,
@@ -149,6 +153,33 @@ impl Reader<'_> {
                 "QUEUE",
                 "QUEUE: this build serves embedded; jetstream cannot run yet",
                 "set QUEUE=embedded",
+            ));
+        }
+    }
+
+    /// Its only use is not there yet: taking a token that does nothing would promise what nobody keeps (NEW-17).
+    fn orphan_scan(&self) {
+        if self.raw.get(table::GITEA_API_TOKEN_FILE.name).is_some() {
+            self.error(SettingError::new(
+                "GITEA_API_TOKEN_FILE",
+                "GITEA_API_TOKEN_FILE: this build has no scan for orphaned jobs, and nothing else uses the token",
+                "take it out",
+            ));
+        }
+    }
+
+    /// A cancelled job is ended by us before Gitea would judge it by its silence (NEW-167).
+    fn cancel_before_zombie(&self, gitea: &Gitea, limits: &Limits) {
+        let zombie = gitea.zombie_task_timeout;
+        if let Some(grace) = limits.cancel_grace.filter(|grace| *grace >= zombie) {
+            self.error(SettingError::new(
+                "CANCEL_GRACE",
+                format!(
+                    "CANCEL_GRACE: {} s are not below GITEA_ZOMBIE_TASK_TIMEOUT, {} s",
+                    grace.as_secs(),
+                    zombie.as_secs()
+                ),
+                "set it lower, or both settings and the Gitea server's ZOMBIE_TASK_TIMEOUT higher",
             ));
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use connectrpc::ErrorCode;
-use testkit::gitea::{Away, FaultSpec, Gitea, JobId, Latency, Status};
+use testkit::gitea::{Away, Call, CallEnd, FaultSpec, Gitea, JobId, Latency, Method, Status};
 use testkit::world::{SOON, World, job};
 
 use crate::world;
@@ -11,7 +11,7 @@ use crate::world;
 /// The ways of being away that end a call at once.
 const WAYS: [Away; 2] = [Away::Refusing, Away::Unavailable];
 
-/// At the start of a controller that is registered already.
+/// NEW-13: at the start of a controller that is registered already.
 #[tokio::test]
 async fn at_the_start() {
     let mut world = world(1).await;
@@ -92,4 +92,47 @@ async fn assert_exact(world: &World, job: JobId) {
 
 fn none(count: usize) -> Result<(), String> {
     if count == 0 { Ok(()) } else { Err(format!("{count} left")) }
+}
+
+/// NEW-20, F11: one job that Gitea cannot parse makes every FetchTask fail. The process stays and asks ever more slowly,
+/// says why, counts by class, and goes on when the job is gone; what runs is not touched.
+#[tokio::test]
+async fn a_broken_job_spoils_every_fetch() {
+    let world = world(2).await;
+    let runs = world.push_one(job("runs", &["gate open"]));
+    world.desk.arrived("open", 1, SOON).await;
+    world.gitea.break_picks(Some("pick task: yaml: line 1: did not find expected key"));
+    let waits = world.push_one(job("waits", &["say here"]));
+    let refused = |gitea: &Gitea| gitea.calls().iter().filter(|call| is_refused_fetch(call)).count();
+    world.gitea_shows("four refusals", |gitea| refused(gitea) >= 4).await;
+    let at: Vec<_> =
+        world.gitea.calls().iter().filter(|call| is_refused_fetch(call)).map(|call| call.instant).collect();
+    for (pair, seconds) in at.windows(2).zip([1.0, 2.0, 4.0]) {
+        let pause = pair[1].duration_since(pair[0]).as_secs_f64();
+        assert!(pause >= 0.8 * seconds, "{pause} s instead of {seconds} s");
+    }
+    assert!(world.log().contains("did not find expected key"), "the cause is said");
+    let metrics = metrics(&world).await;
+    assert!(metrics.contains("gdr_fetch_errors_total{code=\"internal\"} "), "{metrics}");
+    world.desk.open_gate("open");
+    world.ends_as(runs, Status::Success, SOON).await;
+    world.gitea.break_picks(None);
+    world.ends_as(waits, Status::Success, SOON).await;
+    world.finish().await;
+}
+
+fn is_refused_fetch(call: &Call) -> bool {
+    call.method == Method::FetchTask && matches!(call.end, CallEnd::Answered { status: 500, .. })
+}
+
+async fn metrics(world: &World) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let address = std::fs::read_to_string(world.state().join("ops.addr")).unwrap();
+    let address = address.trim().trim_start_matches("http://");
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(SOON, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    answer
 }
