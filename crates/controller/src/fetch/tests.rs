@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use testkit::gitea::{Gitea as Double, JobSpec, JobState, Status};
 
 use super::*;
+use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::gitea::Credential;
 use crate::ops::liveness::Liveness;
@@ -18,7 +19,7 @@ use crate::queue::embedded::{Embedded, Settings};
 use crate::report::Report;
 
 const LOCAL: domain::id::Backend = domain::id::Backend::Local;
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// The fetch and the report room of one process, between the double and a queue that takes 64 KiB a message.
 struct Rooms {
@@ -37,13 +38,15 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
     let instance: domain::id::InstanceId = "f66f031b".parse().unwrap();
     let settings = Settings { max_bytes: 1 << 20, ..Settings::new(dir.join("queue.db")) };
     let queue = Arc::new(Embedded::open(settings).await.unwrap());
-    let board = Arc::new(Board::new(Limits::default(), Clock::start()));
+    let metrics = Metrics::new(&instance);
+    let chronicle = Chronicle::new(metrics.clone(), instance.clone());
+    let board = Arc::new(Board::new(Limits::default(), Clock::start(), chronicle));
     board.recovered(Recovery::Complete);
     let credential = Credential { uuid: credential.uuid.clone(), token: Zeroizing::new(credential.token.clone()) };
     let empty = StatusSnapshot::empty("f66f031b", vec![], board.now());
     let ops = Ops {
         readiness: Readiness::default(),
-        metrics: Metrics::new(&instance),
+        metrics,
         liveness: Liveness::default(),
         snapshot: Arc::new(move |_| empty.clone()),
     };
@@ -94,7 +97,9 @@ fn noise(bytes: usize) -> String {
 }
 
 async fn refused(double: &Double, job: testkit::gitea::JobId, reason: &str) -> JobState {
-    double.wait_for("the job has failed", |double| double.state(job).status == Status::Failure, SOON).await.unwrap();
+    let failed = |double: &Double| double.state(job).status == Status::Failure;
+    let waited = double.wait_for("the job has failed", failed, SOON).await;
+    assert!(waited.is_ok(), "{:?} {:#?}", double.counters(), double.state(job));
     let state = double.state(job);
     assert!(state.rows().iter().any(|row| row.contains(reason)), "{reason}: {:?}", state.rows());
     state
