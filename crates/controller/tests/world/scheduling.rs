@@ -222,11 +222,12 @@ async fn one_owner_does_not_fill_all_slots() {
     world.ends_as(other, Status::Success, SOON).await;
     let running = world.desk.notes().iter().filter(|note| note.verb == "gate").count();
     assert_eq!(running, 1, "one at a time: {:?}", world.desk.notes());
-    let (_, status) = world.status().await;
-    assert!(status.contains("an end among the jobs of the owner crowd: 1 of 1 are running"), "{status}");
     let waits = crowd[1];
     let told = |gitea: &Gitea| gitea.state(waits).rows().iter().any(|row| row.contains("of the owner crowd: 1 of 1"));
-    world.gitea_shows("its log says what it waits for", told).await;
+    // While all slots were taken it spoke of these, and then it is quiet for 30 s.
+    world.gitea.wait_for("its log says what it waits for", told, SOON * 2).await.unwrap();
+    let (_, status) = world.status().await;
+    assert!(status.contains("an end among the jobs of the owner crowd: 1 of 1 are running"), "{status}");
     world.desk.open_gate("crowd");
     world.all_succeed(&crowd, SOON).await;
     world.finish().await;
