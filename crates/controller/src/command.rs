@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::args::{
-    self, Command, ConfigView, EffectiveOf, IdentityOf, Parsed, PinsVerb, SettingsArgs, StandaloneArgs, StatusArgs, SvidArgs,
-    parse,
+    self, Command, ConfigView, EffectiveOf, IdentityOf, Parsed, PinsVerb, SettingsArgs, StandaloneArgs, StatusArgs,
+    SvidArgs, parse,
 };
 use crate::backend::local::supervisor;
 use crate::config::raw::Raw;

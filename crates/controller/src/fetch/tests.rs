@@ -1,6 +1,5 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use domain::capability::{Key, KeyRing};
 use domain::identity::{IdentityCase, IdentityRules};
 use domain::lifecycle::Limits;
 use domain::policy::{LabelMap, TrustPolicy};
@@ -10,6 +9,8 @@ use testkit::gitea::{Gitea as Double, JobSpec, JobState, Status};
 use super::*;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
+use crate::config::Keys;
+use crate::config::secret::{SecretFile, SecretRule};
 use crate::gitea::Credential;
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
@@ -17,6 +18,7 @@ use crate::ops::readiness::Readiness;
 use crate::ops::status::StatusSnapshot;
 use crate::queue::embedded::{Embedded, Settings};
 use crate::report::Report;
+use crate::rotation::Ring;
 
 const LOCAL: domain::id::Backend = domain::id::Backend::Local;
 const SOON: Duration = Duration::from_secs(60);
@@ -58,7 +60,7 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
         board: Arc::clone(&board),
         ledger: queue.ledger(),
         queue,
-        sealing: Arc::new(Sealing::new(KeyRing::new(Key::new(&[b'k'; 32]).unwrap(), None), "ci", instance.clone())),
+        sealing: Arc::new(Sealing::new(ring(dir), "ci", instance.clone())),
         labels: labels.declared(&[LOCAL], domain::policy::SelfHosted::Declared),
         rules: Arc::new(Rules {
             instance,
@@ -79,6 +81,13 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
     let stop = CancellationToken::new();
     let report = Arc::new(Report { board, ops, tracker: TaskTracker::new(), under_way: Default::default() });
     Rooms { fetch, _report: tokio::spawn(report.run(stop.clone())), stop }
+}
+
+fn ring(dir: &std::path::Path) -> Arc<Ring> {
+    let path = dir.join("envelope.key");
+    std::fs::write(&path, "k".repeat(32)).unwrap();
+    let Ok(current) = SecretFile::read(&path, SecretRule::Key) else { panic!("a key") };
+    Arc::new(Ring::new(&Keys { current, previous: None }).unwrap())
 }
 
 /// Letters and digits that hardly compress.
