@@ -95,6 +95,20 @@ pub enum Command {
         /// The executor's folder below the state folder.
         folder: PathBuf,
     },
+    /// Makes the namespaces of one isolated executor; started by its supervisor
+    #[command(hide = true)]
+    Isolate {
+        /// The executor's folder below the state folder.
+        folder: PathBuf,
+        /// Process id of whom this process must not outlive.
+        caller: i32,
+    },
+    /// Becomes one isolated executor; started by `isolate`
+    #[command(hide = true)]
+    Isolated {
+        /// The executor's folder below the state folder.
+        folder: PathBuf,
+    },
 }
 
 const STANDALONE_HELP: &str = "\
@@ -192,6 +206,9 @@ pub struct StandaloneArgs {
     /// One more label for runs-on, beside `self-hosted` and `local`; may be repeated (default: none)
     #[arg(long, value_name = "L")]
     pub label: Vec<String>,
+    /// Whether jobs are kept from each other and from this host: full or none (default: full)
+    #[arg(long, value_name = "KIND")]
+    pub isolation: Option<String>,
     /// Address for health, metrics and status; port 0 lets the kernel choose (default: 127.0.0.1:0)
     #[arg(long, value_name = "ADDR")]
     pub ops_listen: Option<String>,

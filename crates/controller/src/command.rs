@@ -13,9 +13,12 @@ use crate::args::{
     self, Command, ConfigView, EffectiveOf, IdentityOf, Parsed, PinsVerb, SettingsArgs, StandaloneArgs, StatusArgs,
     SvidArgs, parse,
 };
+use crate::backend::local::isolation::stage;
 use crate::backend::local::supervisor;
 use crate::config::raw::Raw;
-use crate::config::{self, Config, ConfigErrors, Log, LogFormat, LogLevel, Supplied, effective, validate};
+use crate::config::{
+    self, Config, ConfigErrors, IsolationKind, Log, LogFormat, LogLevel, Supplied, effective, validate,
+};
 use crate::lease::Held;
 use crate::manual;
 use crate::ops::{client, status, svid};
@@ -52,6 +55,8 @@ fn dispatch(command: Command) -> ExitCode {
         // The process is the executor's alone from here on: signals, orphans, environment.
         Command::Executor => executor::run(|name| std::env::var(name).ok()),
         Command::Supervise { folder } => supervisor::run(&folder),
+        Command::Isolate { folder, caller } => stage::outer(&folder, caller),
+        Command::Isolated { folder } => stage::inner(&folder),
         Command::Status(args) => in_runtime(show_status(args)),
         Command::Svid(args) => in_runtime(show_svid(args)),
         Command::Config { view } => show_config(view),
@@ -140,6 +145,9 @@ async fn run_app(config: Config, warnings: &[String], lead: Held) -> ExitCode {
             component = "config",
             "ALLOW_PLAINTEXT is set: tokens and secrets may cross the network in clear text"
         );
+    }
+    if config.local.isolation == IsolationKind::None {
+        tracing::warn!(component = "config", "LOCAL_ISOLATION is none: {}", words::NOT_ISOLATED);
     }
     match crate::app::run(config, lead, &installed).await {
         Ok(()) => ExitCode::SUCCESS,

@@ -22,9 +22,9 @@ use crate::backend::local::{Bind, LocalBackend, LocalConfig};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
-use crate::config::{Config, IdentitySource, table};
+use crate::config::{Config, IdentitySource, IsolationKind, table};
 use crate::gitea::{Credential, Gitea};
-use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, own_identity};
+use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
 use crate::ops::Ops;
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
@@ -91,7 +91,8 @@ impl Parts {
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config), Clock::start(), chronicle));
-        let backend = Arc::new(LocalBackend::new(local(&config), bind_identity)?);
+        let backend = Arc::new(LocalBackend::new(local(&config)?, bind_identity)?);
+        backend.prove_isolation().await?;
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
         let sealing = Arc::new(Sealing::new(seals, SUBJECT_BASE, config.instance.clone()));
@@ -147,10 +148,15 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     make_private_folder(socket.parent().unwrap_or(&config.state_dir))?;
     let served = issuer.serve(socket, config.identity.facade_id.clone()).await?;
     let own = own_identity(&served.endpoint(), &config.identity.facade_id, IDENTITY).await?;
+    // Nobody but the job passes the folder above its socket, and the job may have a user of its own.
+    let access = match config.local.isolation {
+        IsolationKind::Full => SocketAccess { mode: 0o666, owner: None },
+        IsolationKind::None => SocketAccess::default(),
+    };
     let bind: Bind = Arc::new(move |record: &ExecutorRecord, socket: &Path| {
         let (issuer, id, socket) = (issuer.clone(), record.spiffe_id.clone(), socket.to_owned());
         async move {
-            let served = issuer.serve(socket, id).await.map_err(|error| error.to_string())?;
+            let served = issuer.serve_for(socket, id, access).await.map_err(|error| error.to_string())?;
             Ok(Box::new(served) as Box<dyn Send>)
         }
         .boxed()
@@ -163,9 +169,13 @@ fn make_private_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-fn local(config: &Config) -> LocalConfig {
-    LocalConfig {
-        state: config.state_dir.clone(),
+fn local(config: &Config) -> anyhow::Result<LocalConfig> {
+    // Jobs see their folder at this path, where a link on the way may be hidden from them.
+    let state = config.state_dir.canonicalize().context("STATE_DIR")?;
+    Ok(LocalConfig {
+        walls: super::walls::of(config, &state),
+        users: config.local.users.clone(),
+        state,
         instance: config.instance.clone(),
         facade_url: config.facade.url.as_str().to_owned(),
         facade_spiffe_id: config.identity.facade_id.clone(),
@@ -174,7 +184,7 @@ fn local(config: &Config) -> LocalConfig {
         environment: config.runner.environment.clone(),
         program: None,
         supervise: vec![LocalConfig::SUPERVISE.to_owned()],
-    }
+    })
 }
 
 /// The secrets that are looked at again while we run.

@@ -26,6 +26,7 @@ use domain::id::{Backend, InstanceId};
 use domain::identity::{IdentityRules, SpiffeId, TrustDomain};
 use domain::policy::TrustPolicy;
 
+use crate::backend::local::isolation::{Shared, UserRange};
 use crate::facade::AllowList;
 
 pub use components::{Component, Components};
@@ -56,6 +57,8 @@ pub struct Config {
     pub capacity: Capacity,
     /// How long.
     pub limits: Limits,
+    /// How local jobs are kept apart.
+    pub local: LocalJobs,
     /// The official runner.
     pub runner: Runner,
     /// Health, metrics and status.
@@ -171,6 +174,43 @@ pub struct Limits {
     pub cancel_grace: Option<Duration>,
     /// Time for an executor to go after Gitea accepted its result.
     pub terminal_grace: Duration,
+}
+
+/// How local jobs are kept apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalJobs {
+    /// Whether they are.
+    pub isolation: IsolationKind,
+    /// Uids for them, where we are root.
+    pub users: UserRange,
+    /// Most processes and threads of one.
+    pub processes: NonZeroU32,
+    /// What they see beside what they must.
+    pub shared: Vec<Shared>,
+    /// The home of whoever runs us.
+    pub home: Option<PathBuf>,
+    /// Files with secrets of ours, which none of them may read.
+    pub secrets: Vec<PathBuf>,
+}
+
+/// Whether local jobs are kept from each other and from this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IsolationKind {
+    /// By namespaces, and as root by users of their own; nothing starts where that is not possible.
+    Full,
+    /// Not at all.
+    None,
+}
+
+impl IsolationKind {
+    /// The word of the setting.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::None => "none",
+        }
+    }
 }
 
 /// The official runner.

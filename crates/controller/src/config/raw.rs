@@ -47,6 +47,8 @@ pub struct Raw {
     values: BTreeMap<&'static str, (String, Source)>,
     /// What jobs see of our own environment.
     pub inherited: BTreeMap<String, String>,
+    /// The home of whoever runs us, which jobs do not see.
+    pub home: Option<PathBuf>,
     /// What is wrong with the file or with a flag's name.
     pub errors: Vec<SettingError>,
     /// What is strange but harmless: unknown variables with our prefixes, plain variables that would be secrets.
@@ -121,7 +123,9 @@ impl Raw {
 
     fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
         for (name, value) in variables {
-            if INHERITED.contains(&name.as_str()) {
+            if name == "HOME" {
+                self.home = Some(value.into());
+            } else if INHERITED.contains(&name.as_str()) {
                 self.inherited.insert(name, value);
             } else if let Some(row) = table::row(&name) {
                 self.set(row.name, &value, Source::Environment);

@@ -18,7 +18,8 @@ use super::secret::{SecretFile, SecretRule};
 use super::setting::{Need, Problem, Row, Setting, Shown, When};
 use super::trust;
 use super::value::{self, FacadeUrl, GiteaUrl, WorkloadEndpoint};
-use super::{Issuer, LogFormat, LogLevel, QueueKind};
+use super::{IsolationKind, Issuer, LogFormat, LogLevel, QueueKind};
+use crate::backend::local::isolation::{Shared, UserRange};
 use crate::facade::AllowList;
 
 use Component::{LocalWorker, PodWorker, VmWorker};
@@ -224,6 +225,22 @@ settings! {
         value::count::<1024>,
         "an integer from 1 to 1024",
         "Slots of local-worker.";
+    LOCAL_ISOLATION: IsolationKind = Some("full"), With(LocalWorker), Optional, Plain,
+        |t| value::one_of(t, &[("full", IsolationKind::Full), ("none", IsolationKind::None)]),
+        "full or none",
+        "Whether local jobs are kept from each other and from this host; none is warned about at each start.";
+    LOCAL_USERS: UserRange = Some("2000000-2001023"), With(LocalWorker), Optional, Plain,
+        value::users,
+        "two numbers FIRST-LAST from 1000 to 4294967293",
+        "Started as root: uids of isolated jobs, one for each at a time; nobody else on the host may have them.";
+    LOCAL_SHARED: Vec<Shared> = None, With(LocalWorker), Optional, Plain,
+        value::shared,
+        "a comma list of absolute paths, each with :rw behind it to be writable",
+        "What isolated jobs see although it lies in the home folder or below /tmp.";
+    LOCAL_PROCESSES: NonZeroU32 = Some("4096"), With(LocalWorker), Optional, Plain,
+        value::count::<4_194_304>,
+        "an integer from 1 to 4194304",
+        "Most processes and threads of an isolated job.";
     LOOK_AHEAD: u32 = Some("0"), Always, Optional, Plain,
         value::number::<32>,
         "an integer from 0 to 32",

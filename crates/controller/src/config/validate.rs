@@ -8,11 +8,11 @@ use domain::identity::IdentityRules;
 use domain::policy::TrustPolicy;
 
 use super::raw::Raw;
-use super::setting::{Need, Row, Setting, When};
+use super::setting::{Need, Row, Setting, Shown, When};
 use super::table::{self, ROWS};
 use super::{
     Capacity, Component, Components, Config, ConfigErrors, Facade, Gitea, Identity, IdentitySource, Issuer, Keys,
-    Labels, Limits, Log, Ops, QueueKind, Runner, SecretFile, SettingError,
+    Labels, Limits, LocalJobs, Log, Ops, QueueKind, Runner, SecretFile, SettingError,
 };
 
 /// What one-host mode knows without a setting.
@@ -108,6 +108,7 @@ impl Reader<'_> {
         let (instance, binary) = (self.optional(&table::INSTANCE_ID), self.get(&table::GITEA_RUNNER_BINARY));
         let (runner_config, ops) = (self.optional(&table::GITEA_RUNNER_CONFIG), self.get(&table::OPS_LISTEN));
         let (format, level) = (self.get(&table::LOG_FORMAT), self.get(&table::LOG_LEVEL));
+        let local = self.local();
         self.queue();
         self.orphan_scan();
         if let (Some(gitea), Some(limits)) = (&gitea, &limits) {
@@ -125,6 +126,7 @@ impl Reader<'_> {
             capacity: capacity?,
             limits: limits?,
             runner: Runner { binary: binary?, config: runner_config?, environment: self.raw.inherited.clone() },
+            local: local?,
             ops: Ops { listen: ops?, address_file: state_dir.join("ops.addr") },
             log: Log { format: format?, level: level? },
             allow_plaintext: self.get(&table::ALLOW_PLAINTEXT)?,
@@ -290,6 +292,29 @@ impl Reader<'_> {
             look_ahead: look_ahead?,
             per_owner: per_owner?,
             per_repository: per_repository?,
+        })
+    }
+
+    fn local(&self) -> Option<LocalJobs> {
+        let (isolation, processes) = (self.get(&table::LOCAL_ISOLATION), self.get(&table::LOCAL_PROCESSES));
+        let (users, shared) = (self.get(&table::LOCAL_USERS), self.optional(&table::LOCAL_SHARED));
+        let secrets = ROWS.iter().filter(|row| row.shown == Shown::SecretFile);
+        let secrets = secrets.filter_map(|row| Some(self.raw.get(row.name)?.0.into())).collect();
+        let (users, capacity) = (users?, self.get(&table::LOCAL_CAPACITY)?.get());
+        if u32::try_from(users.clone().count()).is_ok_and(|count| count < capacity) {
+            self.error(SettingError::new(
+                "LOCAL_USERS",
+                format!("LOCAL_USERS: fewer users than LOCAL_CAPACITY={capacity} jobs"),
+                "name at least as many",
+            ));
+        }
+        Some(LocalJobs {
+            isolation: isolation?,
+            users,
+            processes: processes?,
+            shared: shared?.unwrap_or_default(),
+            home: self.raw.home.clone(),
+            secrets,
         })
     }
 

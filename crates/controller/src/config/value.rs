@@ -13,6 +13,7 @@ use domain::id::Backend;
 use http::Uri;
 
 use super::setting::Problem;
+use crate::backend::local::isolation::{Access, Shared, UserRange};
 use crate::facade::AllowList;
 
 fn invalid<T>(why: impl Into<String>) -> Result<T, Problem> {
@@ -269,6 +270,26 @@ pub(super) fn allow_list(text: &str) -> Result<AllowList, Problem> {
     AllowList::read(&absolute(text)?).map_err(|error| Problem::Invalid(error.to_string()))
 }
 
+/// Uids `FIRST-LAST`. Users of the system have lower ones; the highest two mean nobody.
+pub(super) fn users(text: &str) -> Result<UserRange, Problem> {
+    const LAST: u32 = u32::MAX - 2;
+    let (first, last) = text.split_once('-').ok_or(Problem::Breaks)?;
+    let (first, last) = (digits(first).ok_or(Problem::Breaks)?.get(), digits(last).ok_or(Problem::Breaks)?.get());
+    if (1000..=last).contains(&first) && last <= LAST { Ok(first..=last) } else { Err(Problem::Breaks) }
+}
+
+/// Paths that jobs see, `/path` or `/path:rw`.
+pub(super) fn shared(text: &str) -> Result<Vec<Shared>, Problem> {
+    let one = |item: &str| {
+        let (path, access) = match item.strip_suffix(":rw") {
+            Some(path) => (path, Access::Writable),
+            None => (item, Access::ReadOnly),
+        };
+        Ok(Shared { path: absolute(path)?, access })
+    };
+    text.split(',').map(str::trim).map(one).collect()
+}
+
 /// Text that obeys no further rule here; the component that uses it checks the rest.
 pub(super) fn any(text: &str) -> Result<String, Problem> {
     Ok(text.to_owned())
@@ -319,6 +340,24 @@ mod tests {
         for open in ["http://git.example.org", "http://10.0.0.1", "http://localhost.example.org"] {
             assert!(exposed(open), "{open}");
         }
+    }
+
+    /// NEW-171: no user of the system and nobody is given to a job.
+    #[test]
+    fn ranges_of_users() {
+        assert_eq!(users("2000000-2001023"), Ok(2_000_000..=2_001_023));
+        for bad in ["", "5", "0-10", "999-2000", "2000-1999", "2000-4294967294", "2000-4294967295", "a-b", "2000-"] {
+            assert!(users(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    /// NEW-170: a path is read-only unless it is said otherwise.
+    #[test]
+    fn shared_paths() {
+        let shared_path = |path: &str, access| Shared { path: path.into(), access };
+        let both = vec![shared_path("/a b", Access::ReadOnly), shared_path("/c", Access::Writable)];
+        assert_eq!(shared("/a b, /c:rw"), Ok(both));
+        assert!(shared("a").is_err() && shared("/a,").is_err());
     }
 
     /// CFG-9: counts that are not counts.

@@ -87,6 +87,8 @@ pub struct Checked {
     url: GiteaUrl,
     state: PathBuf,
     token: Option<SecretFile>,
+    /// May be there and good long after it was used.
+    token_file: Option<PathBuf>,
     trust_domain: Option<String>,
     runner: runner::Found,
     name: String,
@@ -161,6 +163,7 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         url,
         state,
         token,
+        token_file: args.registration_token_file.as_ref().and_then(|file| std::path::absolute(file).ok()),
         trust_domain,
         runner,
         name: known.map_or_else(|| format!("gitea-dynamic-runner@{}", here.host), |known| known.name),
@@ -189,7 +192,7 @@ pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
         }
         (None, None) => return Err(StartError::TokenFileNeeded),
     };
-    let Checked { mut raw, state, runner, .. } = checked;
+    let Checked { mut raw, state, runner, token_file, .. } = checked;
     for name in state::KEYS {
         state::key(&state, name)?;
     }
@@ -198,7 +201,8 @@ pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
     raw.set("GITEA_RUNNER_BINARY", &runner.path.display().to_string(), Source::Standalone);
     let held = |text: Zeroizing<String>| SecretFile::held(Registration::file(&state), text);
     let registration = Some((held(Zeroizing::new(known.uuid)), held(known.token)));
-    let config = validate(&raw, Supplied { registration }).map_err(StartError::Settings)?;
+    let mut config = validate(&raw, Supplied { registration }).map_err(StartError::Settings)?;
+    config.local.secrets.extend(token_file);
     Ok(Prepared { config, name: known.name, registered_now, runner, warnings: raw.warnings })
 }
 

@@ -42,6 +42,7 @@ pub(super) fn collect(args: &StandaloneArgs, here: &Surroundings, known: Option<
     let flags = [
         ("GITEA_INSTANCE_URL", &args.gitea),
         ("LOCAL_CAPACITY", &args.capacity),
+        ("LOCAL_ISOLATION", &args.isolation),
         ("OPS_LISTEN", &args.ops_listen),
         ("TRUST_DOMAIN", &args.trust_domain),
     ];

@@ -123,6 +123,7 @@ impl Bench {
             state: Some(self.path("state")),
             capacity: None,
             label: Vec::new(),
+            isolation: None,
             ops_listen: None,
             trust_domain: None,
             settings: SettingsArgs::default(),
@@ -234,6 +235,7 @@ gitea-dynamic-runner VERSION
 
   Gitea      URL, registered now as gitea-dynamic-runner@host
   Jobs       one job at a time, each in a process of its own that is thrown away at its end
+  Isolation  full: a job sees its own processes and files only, and the host's read-only
   Runner     DIR/bin/gitea-runner (version 1.0.8)
   Identity   spiffe://INSTANCE.gdr.internal/ci/<owner>/<repository>/<job>
   State      DIR/state

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Prepared, Surroundings};
+use crate::config::IsolationKind;
 
 /// What it does, what to write into a workflow, where things are, how to stop.
 #[must_use]
@@ -16,6 +17,7 @@ pub fn greeting(prepared: &Prepared, here: &Surroundings) -> String {
     let _ = writeln!(out, "gitea-dynamic-runner {}\n", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(out, "  Gitea      {}, {registered} {}", config.gitea.url, prepared.name);
     let _ = writeln!(out, "  Jobs       {jobs}, each in a process of its own that is thrown away at its end");
+    let _ = writeln!(out, "  Isolation  {}", isolation(config.local.isolation));
     let _ = writeln!(out, "  Runner     {} (version {})", prepared.runner.path.display(), prepared.runner.version);
     let _ = writeln!(out, "  Identity   spiffe://{}/ci/<owner>/<repository>/<job>", config.identity.trust_domain());
     let _ = writeln!(out, "  State      {state}\n");
@@ -31,6 +33,16 @@ pub fn greeting(prepared: &Prepared, here: &Surroundings) -> String {
 
 /// What to think of when root starts it.
 pub const AS_ROOT: &str = "started as root, and so is every job: start it as a user that has nothing else to lose";
+/// What `none` means, for banner and log.
+pub const NOT_ISOLATED: &str = "jobs run as this user, see each other, and can read this program's secrets; use \
+                                --isolation full";
+
+fn isolation(kind: IsolationKind) -> String {
+    match kind {
+        IsolationKind::Full => "full: a job sees its own processes and files only, and the host's read-only".to_owned(),
+        IsolationKind::None => format!("NONE: {NOT_ISOLATED}"),
+    }
+}
 
 /// The last words of an orderly end.
 pub const GOODBYE: &str = "Stopped. Jobs that were running go on, and the next start takes them up again.\n";

@@ -2,9 +2,9 @@
 
 use testkit::gitea::{JobId, Status};
 use testkit::real::Signal;
-use testkit::world::{SOON, World, job};
+use testkit::world::{Plan, SOON, World, job};
 
-use crate::world;
+use crate::{planned, world};
 
 async fn assert_interrupted(world: &World, job: JobId) {
     let state = world.ends_as(job, Status::Failure, SOON).await;
@@ -48,21 +48,33 @@ async fn sigterm_to_the_runner_alone() {
     world.finish().await;
 }
 
-/// T7, NEW-26: a runner that ends without a final report, one that kills its executor, and one that leaves a process
-/// behind.
+/// T7, NEW-26: a runner that ends without a final report, and one that leaves a process behind.
 #[tokio::test]
 async fn runners_that_go_without_a_word() {
     let world = world(2).await;
-    let jobs = world.push([
-        job("vanishes", &["say here\nvanish", "say never"]),
-        job("kills", &["say here\nkill-executor", "say never"]),
-        job("leaves", &["leave-behind\nsay here"]),
-    ]);
-    for job in &jobs[..2] {
-        let state = world.ends_as(*job, Status::Failure, SOON).await;
-        assert!(state.rows().iter().any(|row| row.starts_with("##[error]executor_")), "{:?}", state.rows());
-        assert!(state.steps.iter().all(|step| step.status.is_end()), "{:?}", state.steps);
-    }
-    world.ends_as(jobs[2], Status::Success, SOON).await;
+    let jobs =
+        world.push([job("vanishes", &["say here\nvanish", "say never"]), job("leaves", &["leave-behind\nsay here"])]);
+    assert_lost(&world, jobs[0]).await;
+    world.ends_as(jobs[1], Status::Success, SOON).await;
     world.finish().await;
+}
+
+/// NEW-173: an isolated job cannot end its executor; without isolation it can, and the job ends with a reason (NEW-26).
+#[tokio::test]
+async fn a_runner_that_kills_its_executor() {
+    let steps = ["say here\nkill-executor", "say still here"];
+    let isolated = world(1).await;
+    let kills = isolated.push_one(job("kills", &steps));
+    assert_eq!(isolated.ends_as(kills, Status::Success, SOON).await.page().steps[1], ["still here"]);
+    isolated.finish().await;
+    let open = planned(Plan::capacity(1).set("LOCAL_ISOLATION", "none")).await;
+    let kills = open.push_one(job("kills", &steps));
+    assert_lost(&open, kills).await;
+    open.finish().await;
+}
+
+async fn assert_lost(world: &World, job: JobId) {
+    let state = world.ends_as(job, Status::Failure, SOON).await;
+    assert!(state.rows().iter().any(|row| row.starts_with("##[error]executor_")), "{:?}", state.rows());
+    assert!(state.steps.iter().all(|step| step.status.is_end()), "{:?}", state.steps);
 }

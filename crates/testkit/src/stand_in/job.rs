@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use runner_proto::runner::v1::{Result as TaskResult, Task, TaskState, UpdateLogRequest, UpdateTaskRequest};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
@@ -140,7 +141,8 @@ impl Job<'_> {
             }
             Word::OnSigterm(manners) => self.on_sigterm = *manners,
             Word::Vanish => vanish(),
-            Word::KillExecutor => send(getppid(), Signal::KILL).await,
+            // An isolated one does not die of it.
+            Word::KillExecutor => drop(tokio::time::timeout(DYING, send(getppid(), Signal::KILL)).await),
             Word::TerminateSelf => send(Some(getpid()), Signal::TERM).await,
             Word::LeaveBehind => return leave_behind(),
             Word::Try(what) => self.attempt(what).await,
@@ -196,6 +198,9 @@ fn vanish() -> ! {
 }
 
 /// Sends a signal; what follows from it comes before the next word.
+/// From the death of an executor to that of its runner, and more.
+const DYING: Duration = Duration::from_secs(1);
+
 async fn send(pid: Option<Pid>, signal: Signal) {
     if let Some(pid) = pid {
         let _ = kill_process(pid, signal);

@@ -3,13 +3,12 @@
 //! ```text
 //! meta.json        labels and annotations, as a Pod has them       written by the controller
 //! launch.json      program and environment                         written by the controller
-//! capability       0400, taken away by the executor                written by the controller
 //! supervisor.json  who supervises it; nothing was started before   written by the supervisor, once
 //! exit.json        how it ended; nothing of it runs any more       written by the supervisor, last
 //! last-report      sealed; what could not be delivered yet         written by the executor
 //! lock             held by the supervisor for life
 //! executor.log     output of the executor
-//! work/            its home and working directory
+//! work/            its home and working directory; its capability until the executor takes it away
 //! api/             the socket of its identity
 //! ```
 //!
@@ -19,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -27,6 +26,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::super::{ExecutorState, Exit};
+use super::isolation::{Isolation, JobUser};
 use super::process::Process;
 use crate::files::{self, Reserved};
 
@@ -48,6 +48,24 @@ pub(super) struct LaunchFile {
     pub(super) args: Vec<String>,
     /// The whole environment; nothing is inherited.
     pub(super) env: BTreeMap<String, String>,
+    /// None: as our own user, with nothing between.
+    #[serde(default)]
+    pub(super) isolation: Option<Isolation>,
+}
+
+impl LaunchFile {
+    /// The user of its own that the executor runs as.
+    fn job_user(&self) -> Option<u32> {
+        match self.isolation.as_ref()?.user {
+            JobUser::Own(uid) => Some(uid),
+            JobUser::Ours => None,
+        }
+    }
+
+    /// Gives a file that was made for the executor to the user it runs as.
+    fn give(&self, path: &Path) -> io::Result<()> {
+        self.job_user().map_or(Ok(()), |uid| lchown(path, Some(uid), Some(uid)))
+    }
 }
 
 /// What a folder is made of.
@@ -112,8 +130,14 @@ impl Folder {
         self.path.join("api/id")
     }
 
+    /// Where the controller puts sockets; the job can use them and put nothing there.
+    pub(super) fn socket_folder(&self) -> PathBuf {
+        self.path.join("api")
+    }
+
+    /// In a folder where the executor may remove it.
     pub(super) fn capability(&self) -> PathBuf {
-        self.path.join("capability")
+        self.path.join("work/.capability")
     }
 
     pub(super) fn log(&self) -> PathBuf {
@@ -134,9 +158,7 @@ impl Folder {
         if draft.exists() {
             fs::remove_dir_all(&draft.path)?;
         }
-        for dir in [draft.path.clone(), draft.work(), draft.tmp(), draft.path.join("api")] {
-            DirBuilder::new().mode(0o700).create(dir)?;
-        }
+        draft.make_folders(contents.launch)?;
         files::write(&draft.path.join("lock"), b"")?;
         draft.write_launch(contents)?;
         draft.write_meta(contents.meta, Durability::Synced)?;
@@ -144,10 +166,29 @@ impl Folder {
         sync_dir(parent)
     }
 
+    fn make_folders(&self, launch: &LaunchFile) -> io::Result<()> {
+        for dir in [self.path.clone(), self.work(), self.tmp(), self.socket_folder()] {
+            DirBuilder::new().mode(0o700).create(dir)?;
+        }
+        if launch.job_user().is_some() {
+            // Passable for the job; nobody else passes the folder above it.
+            fs::set_permissions(self.socket_folder(), Permissions::from_mode(0o755))?;
+        }
+        [self.work(), self.tmp()].iter().try_for_each(|dir| launch.give(dir))
+    }
+
+    /// A folder in which a program can be started behind walls, and which is no executor's.
+    pub(super) fn create_for_trial(&self, launch: &LaunchFile) -> io::Result<()> {
+        remove_tree(&self.path)?;
+        self.make_folders(launch)?;
+        files::write(&self.path.join("launch.json"), &serde_json::to_vec_pretty(launch)?)
+    }
+
     /// Program, environment and capability; written anew when a start is tried again.
     pub(super) fn write_launch(&self, contents: &Contents<'_>) -> io::Result<()> {
         files::write(&self.capability(), contents.capability.as_bytes())?;
         fs::set_permissions(self.capability(), Permissions::from_mode(0o400))?;
+        contents.launch.give(&self.capability())?;
         files::write(&self.path.join("launch.json"), &serde_json::to_vec_pretty(contents.launch)?)
     }
 
@@ -218,7 +259,7 @@ impl Folder {
     /// Removes the folder with all a job left in it, folders without permissions included. Nothing may run in it any
     /// more. What says what it is goes last, so that a removal that stops half-way is still listed and repeated.
     pub(super) fn remove(&self) -> io::Result<()> {
-        for bulk in [self.work(), self.path.join("api")] {
+        for bulk in [self.work(), self.socket_folder()] {
             remove_tree(&bulk)?;
         }
         let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else { return Ok(()) };

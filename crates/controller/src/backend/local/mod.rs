@@ -6,6 +6,7 @@
 
 mod ending;
 mod folder;
+pub mod isolation;
 mod log;
 mod process;
 mod starting;
@@ -30,6 +31,7 @@ use futures::future::{BoxFuture, join_all};
 use tokio::sync::OwnedMutexGuard;
 
 use self::folder::{Durability, Folder, Meta};
+use self::isolation::{Isolation, JobUser, UserRange, Users, Walls};
 use self::watch::Watch;
 use super::{Backend, BackendError, Ensured, ExecutorState, Launch, Marked, Observed};
 
@@ -67,11 +69,21 @@ pub struct LocalConfig {
     pub program: Option<Program>,
     /// The arguments that make this program a supervisor; the folder comes behind them.
     pub supervise: Vec<String>,
+    /// What jobs see of the host; none: everything that this user sees, each other included.
+    pub walls: Option<Walls>,
+    /// Users for jobs behind walls, where this process is root.
+    pub users: UserRange,
 }
 
 impl LocalConfig {
     /// The hidden sub-command, which calls [`supervisor::run`] with the folder that follows it.
     pub const SUPERVISE: &'static str = "supervise";
+
+    /// The walls of one executor. Its user, where it gets one of its own, is chosen when its folder is made.
+    fn isolation(&self) -> Option<Isolation> {
+        let user = JobUser::of_this_process(*self.users.start());
+        self.walls.clone().map(|walls| Isolation { walls, user })
+    }
 }
 
 /// A program and its arguments.
@@ -91,6 +103,7 @@ pub struct LocalBackend {
     identities: Mutex<HashMap<String, Identity>>,
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     watch: Watch,
+    users: Users,
 }
 
 /// The identity socket of one executor.
@@ -118,6 +131,7 @@ impl LocalBackend {
             identities: Mutex::default(),
             turns: Mutex::default(),
             watch: Watch::default(),
+            users: Users::new(config.users.clone()),
             config,
         };
         // Ten digits of task number and two of epoch: more than any Gitea will reach.
@@ -128,6 +142,20 @@ impl LocalBackend {
             remedy: "make the state folder exist and writable for this user".to_owned(),
         })?;
         Ok(backend)
+    }
+
+    /// Shows that jobs can be isolated here, by doing it with this program and the official runner; nothing to show where
+    /// they are not to be.
+    ///
+    /// # Errors
+    /// [`BackendError::Permanent`] with what the host refuses and both remedies.
+    pub async fn prove_isolation(&self) -> Result<(), BackendError> {
+        let Some(isolation) = self.config.isolation() else { return Ok(()) };
+        let own = std::env::current_exe().map_err(|error| transient(format!("our own program: {error}")))?;
+        let runner = self.config.runner_binary.iter().map(PathBuf::from).filter(|runner| runner.is_absolute());
+        let programs: Vec<PathBuf> = std::iter::once(own).chain(runner).collect();
+        let tried = isolation::prove(self.executors.join(".new-trial"), isolation, &programs).await;
+        tried.map_err(|(cause, remedy)| BackendError::Permanent { reason: Reason::ConfigError, cause, remedy })
     }
 
     /// Takes an executor's identity away ahead of its end; [`Backend::delete`] does so in any case.

@@ -119,6 +119,11 @@ pub(super) fn descendants(root: i32) -> BTreeSet<i32> {
     members
 }
 
+/// The child of a process that has one child.
+pub(super) fn child_of(pid: i32) -> Option<i32> {
+    snapshot().into_iter().find(|(_, stat)| stat.parent == pid).map(|(child, _)| child)
+}
+
 /// Stops everybody whom `find` names until it names nobody new, then kills them all: a stopped process starts no other,
 /// so that those who fork while they are looked for are caught too.
 pub(super) fn stop_and_kill(find: impl Fn() -> BTreeSet<i32>) {
@@ -169,8 +174,8 @@ pub(super) fn wait_for_end(handle: &OwnedFd, limit: Duration) -> bool {
 /// carries one of `marks` in the environment they were started with, and all who descend from them.
 ///
 /// A session is evidence only while nobody else can own its number: in the same boot, and not when a process that
-/// started later leads it. A job that left the session and cleared its environment is not found; only a PID namespace
-/// (the isolation step) or a control group could hold it.
+/// started later leads it. A job without isolation that left the session and cleared its environment is not found; an
+/// isolated one has ended with its supervisor.
 pub(super) fn leftovers(supervisor: Option<&Process>, marks: &[String]) -> BTreeSet<i32> {
     let all = snapshot();
     let session = supervisor.filter(|supervisor| {

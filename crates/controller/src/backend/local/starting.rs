@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use super::folder::{Contents, Folder, LaunchFile, Meta};
+use super::isolation::{Isolation, JobUser, Taken, Users, owner};
 use super::{LocalBackend, LocalConfig, Program, meta_of, name_of, on_files, supervisor, transient};
 use crate::backend::{BackendError, Ensured, ExecutorState, Launch};
 
@@ -29,8 +30,9 @@ pub(super) async fn ensure(backend: &LocalBackend, launch: Launch) -> Result<Ens
     let turn = backend.turn(&name).await;
     let folder = backend.folder(&name);
     let (file, place) = (launch_file(&backend.config, &folder, &launch), folder.clone());
+    let users = backend.users.clone();
     let prepared = on_files(move || {
-        let prepared = prepare(&place, &launch, &file);
+        let prepared = prepare(&place, &launch, file, &users);
         (prepared, turn)
     });
     let (prepared, _turn) = prepared.await?;
@@ -71,9 +73,11 @@ pub(super) async fn resume(backend: &LocalBackend, name: &str, record: &Executor
 
 /// Makes the folder, or looks at the one that is there. What was never started is given the newest launch data: since
 /// the last try we may have been restarted, with another port or key.
-fn prepare(folder: &Folder, launch: &Launch, file: &LaunchFile) -> io::Result<(Meta, ExecutorState)> {
-    let meta = meta_of(&launch.record);
-    let contents = Contents { meta: &meta, launch: file, capability: launch.capability.expose() };
+fn prepare(folder: &Folder, launch: &Launch, mut file: LaunchFile, users: &Users) -> io::Result<(Meta, ExecutorState)> {
+    let (meta, capability) = (meta_of(&launch.record), launch.capability.expose());
+    // Until the folder is there nobody else gets its user.
+    let _taken = give_user(folder, &mut file, users)?;
+    let contents = Contents { meta: &meta, launch: &file, capability };
     if !folder.exists() {
         folder.create(&contents)?;
         return Ok((meta, ExecutorState::Pending));
@@ -83,6 +87,18 @@ fn prepare(folder: &Folder, launch: &Launch, file: &LaunchFile) -> io::Result<(M
         folder.write_launch(&contents)?;
     }
     Ok((found, state))
+}
+
+/// A job that gets a user of its own keeps the one that its folder has.
+fn give_user(folder: &Folder, file: &mut LaunchFile, users: &Users) -> io::Result<Option<Taken>> {
+    let Some(Isolation { user: JobUser::Own(uid), .. }) = &mut file.isolation else { return Ok(None) };
+    if let Some(owner) = owner(folder) {
+        *uid = owner;
+        return Ok(None);
+    }
+    let taken = users.take(folder.path().parent().unwrap_or(folder.path()))?;
+    *uid = taken.uid;
+    Ok(Some(taken))
 }
 
 pub(super) fn launch_file(config: &LocalConfig, folder: &Folder, launch: &Launch) -> LaunchFile {
@@ -104,10 +120,11 @@ pub(super) fn launch_file(config: &LocalConfig, folder: &Folder, launch: &Launch
     env.insert("HOME".to_owned(), folder.work().display().to_string());
     env.insert("TMPDIR".to_owned(), folder.tmp().display().to_string());
     env.extend(told.to_env());
-    match config.program.clone() {
-        Some(Program { path, args }) => LaunchFile { program: Some(path), args, env },
-        None => LaunchFile { program: None, args: vec!["executor".to_owned()], env },
-    }
+    let (program, args) = match config.program.clone() {
+        Some(Program { path, args }) => (Some(path), args),
+        None => (None, vec!["executor".to_owned()]),
+    };
+    LaunchFile { program, args, env, isolation: config.isolation() }
 }
 
 /// The entries of [`launch_file`] that no other process of this host carries.

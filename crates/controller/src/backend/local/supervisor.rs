@@ -10,9 +10,9 @@
 //! | SIGUSR1 | kill now: the executor and all its descendants, then the end as usual |
 //! | SIGHUP, SIGINT | ignored |
 //!
-//! Isolation belongs into [`start`]: there the executor becomes the first process of its own PID, mount and IPC
-//! namespaces and gets its own uid. The end of that first process then ends all others, and [`end_the_rest`] finds
-//! nobody.
+//! An isolated executor is the first process of its own PID namespace, and our child is the stage that waits for it
+//! (see [`super::isolation`]). The end of that first process ends all others, and [`end_the_rest`] finds nobody; so does
+//! our own end.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -33,6 +33,7 @@ use tokio::time::timeout;
 
 use super::super::Exit;
 use super::folder::{Folder, LaunchFile};
+use super::isolation::stage;
 use super::log;
 use super::process::{self, Process};
 
@@ -43,7 +44,7 @@ pub(super) const STARTED: &str = "supervisor: started";
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a shell answers when a program cannot be started.
-const CANNOT_START: i32 = 126;
+pub(super) const CANNOT_START: u8 = 126;
 
 /// Supervises the executor of this folder; returns when it has ended and nothing of it runs any more. Runs as a process
 /// of its own.
@@ -93,36 +94,57 @@ async fn watch_over(folder: &Folder, launch: LaunchFile) -> io::Result<()> {
     drop(writeln!(io::stderr(), "{STARTED}"));
     let exit = match started {
         Ok(executor) => {
-            let status = signals.until_the_end(pid_of(&executor)).await;
+            let status = signals.until_the_end(executor).await;
             end_the_rest(&mut signals.child).await;
             exit_of(status)
         }
-        Err(_) => Exit { code: Some(CANNOT_START), signal: None, at: Timestamp::now() },
+        Err(_) => Exit { code: Some(CANNOT_START.into()), signal: None, at: Timestamp::now() },
     };
     // Everybody who could write to it is gone.
     drop(log.join());
     last_word.say(&exit)
 }
 
-/// Starts the executor with the environment of the launch file and nothing else.
-fn start(folder: &Folder, launch: LaunchFile, mut output: io::PipeWriter) -> io::Result<Child> {
-    // The same program even when its file was replaced by an upgrade since the controller started.
-    let program = launch.program.unwrap_or_else(|| "/proc/self/exe".into());
-    let started = Command::new(&program)
-        // What a person sees in a list of processes.
-        .arg0("gitea-dynamic-runner")
-        .args(launch.args)
-        .env_clear()
-        .envs(launch.env)
-        .current_dir(folder.work())
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output.try_clone()?)
-        .spawn();
+/// Starts the executor, or the stage that starts it behind walls.
+fn start(folder: &Folder, launch: LaunchFile, mut output: io::PipeWriter) -> io::Result<Ward> {
+    let isolated = launch.isolation.is_some();
+    let mut command = if isolated { stage::command(folder) } else { executor(folder, launch) };
+    let started = command.stdout(output.try_clone()?).stderr(output.try_clone()?).spawn();
     if let Err(error) = &started {
-        writeln!(output, "the executor cannot be started: {}: {error}", program.display())?;
+        writeln!(output, "the executor cannot be started: {}: {error}", command.get_program().display())?;
     }
-    started
+    let child = pid_of(&started?);
+    Ok(Ward { child, isolated })
+}
+
+/// The executor with the environment of the launch file and nothing else.
+pub(super) fn executor(folder: &Folder, launch: LaunchFile) -> Command {
+    // The same program even when its file was replaced by an upgrade since the controller started.
+    let mut command = Command::new(launch.program.unwrap_or_else(|| "/proc/self/exe".into()));
+    // What a person sees in a list of processes.
+    command.arg0("gitea-dynamic-runner").args(launch.args);
+    command.env_clear().envs(launch.env).current_dir(folder.work()).stdin(Stdio::null());
+    command
+}
+
+/// Whom we started.
+#[derive(Clone, Copy)]
+struct Ward {
+    /// Ends as the executor ends.
+    child: Option<Pid>,
+    /// The executor is the only child of `child`.
+    isolated: bool,
+}
+
+impl Ward {
+    /// Asks the executor to end in order. A first process of a namespace that does not listen yet hears nothing.
+    fn terminate(self) {
+        let Some(child) = self.child.map(Pid::as_raw_pid) else { return };
+        let executor = if self.isolated { process::child_of(child) } else { Some(child) };
+        if let Some(executor) = executor {
+            process::signal(executor, ProcessSignal::TERM);
+        }
+    }
 }
 
 fn pid_of(child: &Child) -> Option<Pid> {
@@ -149,11 +171,11 @@ impl Signals {
 
     /// Serves signals and buries orphans until the executor has ended; returns how. None: it was buried by nobody's
     /// knowledge, which the kernel does not do.
-    async fn until_the_end(&mut self, executor: Option<Pid>) -> Option<WaitStatus> {
+    async fn until_the_end(&mut self, executor: Ward) -> Option<WaitStatus> {
         loop {
             loop {
                 match wait(WaitOptions::NOHANG) {
-                    Ok(Some((pid, status))) if Some(pid) == executor => return Some(status),
+                    Ok(Some((pid, status))) if Some(pid) == executor.child => return Some(status),
                     Ok(Some(_)) | Err(Errno::INTR) => {}
                     Ok(None) => break,
                     Err(_) => return None,
@@ -161,11 +183,7 @@ impl Signals {
             }
             tokio::select! {
                 _ = self.child.recv() => {}
-                _ = self.terminate.recv() => {
-                    if let Some(pid) = executor {
-                        process::signal(pid.as_raw_pid(), ProcessSignal::TERM);
-                    }
-                }
+                _ = self.terminate.recv() => executor.terminate(),
                 _ = self.kill_now.recv() => process::stop_and_kill(our_descendants),
             }
         }

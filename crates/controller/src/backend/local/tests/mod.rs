@@ -61,6 +61,8 @@ impl Host {
             environment: [("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())].into(),
             program: Some(Program { path: "/bin/sh".into(), args: vec!["-c".to_owned(), script.to_owned()] }),
             supervise: [entry, "--exact", "--ignored", "--nocapture"].map(str::to_owned).to_vec(),
+            walls: None,
+            users: 2_000_000..=2_001_023,
         }
     }
 

@@ -1,0 +1,72 @@
+//! What isolated jobs see of this host, made of the settings and of who we are.
+
+use std::path::{Path, PathBuf};
+
+use crate::backend::local::isolation::{Access, Shared, Walls};
+use crate::config::{Config, IsolationKind};
+
+/// Folders without which nothing runs; some accounts have one of them as their home.
+const NEEDED: [&str; 9] = ["/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
+
+/// The walls of every job; none where jobs are not isolated.
+pub(super) fn of(config: &Config, state: &Path) -> Option<Walls> {
+    match config.local.isolation {
+        IsolationKind::None => return None,
+        IsolationKind::Full => {}
+    }
+    let homes = config.local.home.clone().into_iter().chain(home_of_account());
+    let path = config.runner.environment.get("PATH").map_or("", String::as_str);
+    let programs = std::env::current_exe().ok().into_iter().chain(found(&config.runner.binary, path));
+    let readable = programs.chain(config.runner.config.clone()).map(|path| Shared { path, access: Access::ReadOnly });
+    Some(Walls {
+        state: state.to_owned(),
+        hidden: homes.filter_map(|home| home.canonicalize().ok()).filter(|home| may_be_hidden(home)).collect(),
+        blank: config.local.secrets.iter().filter_map(|secret| secret.canonicalize().ok()).collect(),
+        shared: readable.chain(config.local.shared.iter().cloned()).flat_map(with_target).collect(),
+        processes: config.local.processes.get().into(),
+    })
+}
+
+fn may_be_hidden(home: &Path) -> bool {
+    home != Path::new("/") && !NEEDED.iter().any(|needed| home.starts_with(needed))
+}
+
+/// HOME may name another folder than the one where an account's keys lie.
+fn home_of_account() -> Option<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
+    let mut accounts = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    accounts.find(|fields| fields.get(2) == Some(&uid.as_str())).and_then(|fields| Some(fields.get(5)?.into()))
+}
+
+/// The file of a program that may be named as a shell names it.
+fn found(program: &str, path: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return std::path::absolute(program).ok();
+    }
+    std::env::split_paths(path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// A link is of no use to who cannot see where it leads.
+fn with_target(shared: Shared) -> Vec<Shared> {
+    match shared.path.canonicalize() {
+        Ok(target) if target != shared.path => vec![Shared { path: target, ..shared.clone() }, shared],
+        _ => vec![shared],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NEW-170: a home is hidden, unless that would hide the system.
+    #[test]
+    fn a_home_is_hidden_unless_it_is_the_system() {
+        for home in ["/root", "/home/ci", "/var/lib/ci", "/srv"] {
+            assert!(may_be_hidden(Path::new(home)), "{home}");
+        }
+        for needed in ["/", "/usr/sbin", "/bin", "/proc", "/dev/shm"] {
+            assert!(!may_be_hidden(Path::new(needed)), "{needed}");
+        }
+    }
+}
