@@ -8,6 +8,7 @@
 mod bad_input;
 mod controller;
 mod interruption;
+mod isolation;
 mod jobs;
 mod repository;
 mod restart;

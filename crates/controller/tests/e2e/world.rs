@@ -33,12 +33,17 @@ pub(crate) struct World {
 impl World {
     /// Starts a controller with so many slots and waits until Gitea sees it.
     pub(crate) async fn new(capacity: u32) -> Self {
+        Self::of(settings(capacity)).await
+    }
+
+    /// Starts a controller with these settings, but for its label.
+    pub(crate) async fn of(settings: Settings) -> Self {
         let gitea = server().await.client();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (label, repository) = (format!("e2e-{number}"), format!("owner-{number}/repository"));
         gitea.create_repository(&repository).await.unwrap();
         let dir = workplace(&std::env::temp_dir()).unwrap();
-        let settings = Settings { labels: vec![label.clone()], ..settings(capacity) };
+        let settings = Settings { labels: vec![label.clone()], ..settings };
         let controller = Standalone::start(settings, &gitea, dir.path()).await.unwrap();
         let mut world = Self { gitea, controller, repository, label, _dir: dir };
         world.controller.online(&world.gitea, &world.label, SOON).await.unwrap();
@@ -142,6 +147,11 @@ impl World {
         gone.await.unwrap();
     }
 
+    /// The supervisor of the only job that runs.
+    pub(crate) fn supervisor(&self) -> Process {
+        self.process("a supervisor", |process| process.has_word("supervise"))
+    }
+
     fn process(&self, what: &str, wanted: impl Fn(&Process) -> bool) -> Process {
         let all = self.controller.processes();
         let seen: Vec<String> = all.iter().map(|process| process.arguments.join(" ")).collect();
@@ -187,6 +197,7 @@ pub(crate) fn settings(capacity: u32) -> Settings {
         labels: Vec::new(),
         arguments: Vec::new(),
         environment: BTreeMap::new(),
+        user: None,
     }
 }
 

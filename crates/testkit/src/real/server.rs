@@ -89,7 +89,9 @@ impl GiteaServer {
     /// # Errors
     /// As for `start`.
     pub async fn start_until_exit(parent: &Path, overrides: &[(&str, &str)]) -> Result<Self, Error> {
-        let dir = tempfile::Builder::new().prefix("gitea-").tempdir_in(parent);
+        // Jobs must not find in the server's files what they must not find elsewhere.
+        let private = std::fs::Permissions::from_mode(0o700);
+        let dir = tempfile::Builder::new().prefix("gitea-").permissions(private).tempdir_in(parent);
         let dir = dir.map_err(Error::system(format!("make a folder in {}", parent.display())))?;
         let mut server = Self::start(dir.path(), overrides).await?;
         server.dir = dir.keep();

@@ -30,6 +30,8 @@ pub struct Settings {
     pub arguments: Vec<String>,
     /// Environment on top of ours.
     pub environment: BTreeMap<String, String>,
+    /// Uid and gid that it runs as, with its folder as its home; none: ours. Needs root.
+    pub user: Option<u32>,
 }
 
 /// A running (or ended) program with its state. Dropping it kills the program and all it started; the folder stays.
@@ -80,6 +82,10 @@ impl Standalone {
         let dir = dir.canonicalize().map_err(Error::system(format!("resolve {}", dir.display())))?;
         write_secret(&dir.join("registration-token"), token)?;
         let program = place(&settings.program, &bin.join("gitea-dynamic-runner"))?;
+        for path in [&dir, &dir.join("registration-token")] {
+            let given = std::os::unix::fs::lchown(path, settings.user, settings.user);
+            given.map_err(Error::system(format!("give {} away", path.display())))?;
+        }
         let url = url.to_owned();
         let mut standalone = Self { settings: Settings { program, ..settings }, dir, url, runner, running: None };
         standalone.restart()?;
@@ -227,6 +233,9 @@ impl Standalone {
             .args(&self.settings.arguments)
             .env("GITEA_RUNNER_BINARY", &self.runner)
             .envs(&self.settings.environment);
+        if let Some(user) = self.settings.user {
+            command.uid(user).gid(user).env("HOME", &self.dir);
+        }
         command.stdin(Stdio::null()).stdout(log).stderr(err).process_group(0);
         command.spawn().map_err(Error::system(format!("start {}", self.settings.program.display())))
     }

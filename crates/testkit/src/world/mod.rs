@@ -117,6 +117,7 @@ impl World {
             labels: plan.labels,
             arguments: set.collect(),
             environment: [("LOG_LEVEL".to_owned(), "debug".to_owned())].into(),
+            user: None,
         };
         let token = gitea.registration_token();
         let controller = Standalone::start_with_runner(settings, &gitea.url(), dir.path(), &token, runner);

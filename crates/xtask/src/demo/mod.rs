@@ -66,7 +66,7 @@ async fn show(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
 
     let step = Step::begin("start gitea-dynamic-runner standalone");
     let (labels, further, environment) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let settings = Settings { program, capacity: CAPACITY, labels, arguments: further, environment };
+    let settings = Settings { program, capacity: CAPACITY, labels, arguments: further, environment, user: None };
     let mut standalone = Standalone::start(settings, &client, &dir.path().join("runner")).await?;
     let runner = standalone.online(&client, "local", ONLINE_LIMIT).await?;
     step.end(&format!("online as {:?} with labels {}", runner.name, runner.labels().collect::<Vec<_>>().join(", ")));
