@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
-use super::snapshot::snapshot;
+use super::snapshot::{Slots, snapshot};
 use crate::backend::local::{Bind, LocalBackend, LocalConfig};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
@@ -219,17 +219,17 @@ fn signed(duration: Duration) -> SignedDuration {
 fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Unopened>) -> Ops {
     let (instance, components) =
         (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
-    let unopened = Arc::clone(unopened);
-    let (board, capacity) = (Arc::clone(board), config.capacity.local.get());
-    let look_ahead = config.capacity.look_ahead;
+    let (board, unopened, isolation) = (Arc::clone(board), Arc::clone(unopened), config.local.isolation);
+    let slots = Slots { capacity: config.capacity.local.get(), look_ahead: config.capacity.look_ahead, isolation };
     let components: Vec<String> = components;
+    metrics.isolation(isolation);
     Ops {
         readiness: Readiness::default(),
         metrics,
         liveness: Liveness::default(),
         snapshot: Arc::new(move |at| StatusSnapshot {
             set_aside: unopened.set_aside(),
-            ..snapshot(&board, instance.as_str(), components.clone(), capacity, look_ahead, at)
+            ..snapshot(&board, instance.as_str(), components.clone(), slots, at)
         }),
     }
 }

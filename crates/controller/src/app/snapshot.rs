@@ -6,15 +6,23 @@ use jiff::Timestamp;
 
 use super::parts::KIND;
 use crate::board::{Board, View};
+use crate::config::IsolationKind;
 use crate::ops::status::{ExecutorLine, HeldTask, Permits, SetApart, StatusSnapshot};
+
+/// What the settings say about the slots of this host.
+#[derive(Clone, Copy)]
+pub(super) struct Slots {
+    pub(super) capacity: u32,
+    pub(super) look_ahead: u32,
+    pub(super) isolation: IsolationKind,
+}
 
 /// What the controller holds at this moment.
 pub(super) fn snapshot(
     board: &Board,
     instance: &str,
     components: Vec<String>,
-    capacity: u32,
-    look_ahead: u32,
+    Slots { capacity, look_ahead, isolation }: Slots,
     at: Timestamp,
 ) -> StatusSnapshot {
     let views = board.views();
@@ -23,6 +31,7 @@ pub(super) fn snapshot(
     let (executors, held) = (number(occupancy.executors), number(occupancy.held));
     let free = (capacity.saturating_sub(executors) + look_ahead).saturating_sub(held);
     StatusSnapshot {
+        local_isolation: isolation.as_str().to_owned(),
         permits: vec![Permits { backend: KIND.to_string(), capacity, executors, held, free }],
         held: views.iter().filter_map(|view| held_task(view, at)).collect(),
         executors: views.iter().filter_map(|view| executor(view, instance)).collect(),

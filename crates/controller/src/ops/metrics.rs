@@ -16,6 +16,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::config::IsolationKind;
+
 type Label = (&'static str, &'static str);
 type Counts<const N: usize> = Family<[Label; N], Counter>;
 type Spans<const N: usize> = Family<[Label; N], Histogram, fn() -> Histogram>;
@@ -49,6 +51,7 @@ pub struct Metrics {
     facade_denied: Counts<1>,
     proxy_bytes: Counts<1>,
     leader: Gauge,
+    local_jobs_isolated: Gauge,
     identity_issue: Histogram,
     svid_expiry: Gauge,
 }
@@ -130,6 +133,7 @@ impl Metrics {
             facade_denied: added(r, "facade_denied", "Calls that were denied"),
             proxy_bytes: added(r, "proxy_bytes", "Bytes through the repository proxy"),
             leader: added(r, "leader", "1 while this process leads"),
+            local_jobs_isolated: added(r, "local_jobs_isolated", "1 where local jobs are isolated"),
             identity_issue: timed(r, "identity_issue_seconds", "Time until an executor had its identity"),
             svid_expiry: added(r, "svid_expiry_timestamp_seconds", "When our own identity ends"),
             registry: Arc::default(),
@@ -261,6 +265,11 @@ impl Metrics {
     pub fn proxied(&self, direction: Direction, bytes: u64) {
         let dir = if direction == Direction::Up { "up" } else { "down" };
         self.proxy_bytes.get_or_create(&[("dir", dir)]).inc_by(bytes);
+    }
+
+    /// Whether local jobs are isolated (NEW-172).
+    pub fn isolation(&self, kind: IsolationKind) {
+        self.local_jobs_isolated.set(i64::from(kind == IsolationKind::Full));
     }
 
     /// Whether this process leads.

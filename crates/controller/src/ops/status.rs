@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::readiness::{Leader, NotReady};
+use crate::config::IsolationKind;
+use crate::standalone::words::NOT_ISOLATED;
 
 /// The number of this schema; a field may be added, none changes its meaning under the same number.
 pub const SCHEMA: u32 = 1;
@@ -29,6 +31,9 @@ pub struct StatusSnapshot {
     pub not_ready: Vec<NotReady>,
     /// Whether it leads.
     pub leader: Leader,
+    /// LOCAL_ISOLATION: `full` or `none`.
+    #[serde(default)]
+    pub local_isolation: String,
     /// The right to fetch, per backend.
     pub permits: Vec<Permits>,
     /// Tasks fetched and not yet gone.
@@ -58,6 +63,7 @@ impl StatusSnapshot {
             ready: false,
             not_ready: Vec::new(),
             leader: Leader::Standby,
+            local_isolation: String::new(),
             permits: Vec::new(),
             held: Vec::new(),
             executors: Vec::new(),
@@ -145,6 +151,9 @@ pub fn text(status: &StatusSnapshot) -> String {
     let _ = writeln!(out, "instance {instance} (version {version}): {ready}, {leading}");
     for NotReady { reason, detail } in &status.not_ready {
         let _ = writeln!(out, "  {reason}: {detail}");
+    }
+    if status.local_isolation == IsolationKind::None.as_str() {
+        let _ = writeln!(out, "NOT ISOLATED: {NOT_ISOLATED}");
     }
     for p in &status.permits {
         let _ = writeln!(out, "{}: {} of {} slots used, {} waiting", p.backend, p.executors, p.capacity, p.held);
@@ -267,5 +276,15 @@ mod tests {
              executor gitea-task-7-f66f031b-e1: running, has its task\n"
         );
         assert_eq!(text(&busy()), expect);
+    }
+
+    /// NEW-172: jobs without isolation are not passed over in silence.
+    #[test]
+    fn no_isolation_is_said() {
+        let mut status = busy();
+        for (word, said) in [("full", false), ("none", true)] {
+            status.local_isolation = word.to_owned();
+            assert_eq!(text(&status).contains("NOT ISOLATED"), said, "{word}");
+        }
     }
 }

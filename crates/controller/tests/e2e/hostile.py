@@ -2,7 +2,7 @@
 # Arguments: SINCE (older files are left out), ROOTS (comma list), PROGRAM, OTHER (another job's key), STATE (the state
 # folder), then NAME=HEX for every marker. Markers are never in clear in its own environment, arguments or files.
 # Prints one line per find, `HIT name: where`, and ends with 1 if there is any.
-import os, socket, stat, subprocess, sys
+import os, pwd, socket, stat, subprocess, sys
 
 since, roots, program, other, state = float(sys.argv[1]), sys.argv[2].split(","), *sys.argv[3:6]
 markers = {name: bytes.fromhex(text) for name, text in (word.split("=", 1) for word in sys.argv[6:])}
@@ -127,13 +127,20 @@ def escapes():
             pass
 
 
+def name():
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return None
+
+
 for root in roots:
     walk(root)
 processes()
 abstract()
 identities()
 escapes()
-print("looked at", seen, "as", os.getuid(), "processes", sorted(p for p in os.listdir("/proc") if p.isdigit()))
-for name, where in sorted(hits):
-    print(f"HIT {name}: {where}")
+print("looked at", seen, "as", os.getuid(), "named", name(), "processes", sorted(p for p in os.listdir("/proc") if p.isdigit()))
+for marker, where in sorted(hits):
+    print(f"HIT {marker}: {where}")
 sys.exit(1 if hits else 0)

@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use testkit::real::{Gate, Run, Seen, Settings, Signal, eventually, insert};
+use testkit::real::{Gate, Run, Seen, Settings, Signal, Standalone, eventually, insert, workplace};
 
-use crate::world::{JOB, SOON, World, settings};
+use crate::world::{JOB, SOON, World, server, settings};
 
 /// An account that has no entry anywhere.
 const SOMEBODY: u32 = 12_345;
@@ -108,6 +108,8 @@ async fn assert_nothing_is_found(user: Option<u32>) {
     let (hits, log) = attack(&world, "/").await;
     assert_eq!(hits, Vec::<String>::new(), "{log}");
     let looked = said(&log).find(|text| text.starts_with("looked at ")).unwrap_or_else(|| panic!("{log}"));
+    // Programs like ssh want an account.
+    assert!(looked.contains(if user.is_some() || is_root() { "named job" } else { "named" }), "{looked}");
     assert!(!looked.contains("'files': 0") && !looked.contains("'sockets': 0"), "{looked}");
     match user {
         Some(user) => assert!(looked.contains(&format!("as {user} ")), "{looked}"),
@@ -281,5 +283,33 @@ async fn nothing_of_a_job_is_left() {
 async fn nothing_of_an_ordinary_users_job_is_left() {
     if is_root() {
         assert_everything_goes(Some(SOMEBODY)).await;
+    }
+}
+
+/// NEW-172: where the host allows no namespaces nothing is started, and the reason and both remedies are said; without
+/// isolation it starts.
+#[tokio::test]
+async fn a_host_without_namespaces_is_refused() {
+    let wrapper = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    let program = env!("CARGO_BIN_EXE_gitea-dynamic-runner");
+    // In a user namespace, whose owner may forbid further ones.
+    let forbid = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
+    let owner = format!("unshare -U --map-user={SOMEBODY} --map-group={SOMEBODY} --keep-caps");
+    let script = format!("#!/bin/sh\nexec {owner} sh -c '{forbid}' '{program}' \"$@\"\n");
+    std::fs::write(&wrapper, script).unwrap();
+    let gitea = server().await.client();
+    let dir = workplace(&std::env::temp_dir()).unwrap();
+    let settings = Settings { program: wrapper.to_path_buf(), user: is_root().then_some(SOMEBODY), ..settings(1) };
+    let mut controller = Standalone::start(settings, &gitea, dir.path()).await.unwrap();
+    let status = controller.ended(SOON).await.unwrap();
+    let log = controller.log();
+    assert_eq!(status.code(), Some(1), "{log}");
+    for said in [
+        "jobs cannot be isolated on this host: isolation: new namespaces: No space left",
+        "/proc/sys/user/max_user_namespaces is 0",
+        "set user.max_user_namespaces",
+        "--isolation none",
+    ] {
+        assert!(log.contains(said), "{log}");
     }
 }

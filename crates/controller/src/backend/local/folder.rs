@@ -10,6 +10,7 @@
 //! executor.log     output of the executor
 //! work/            its home and working directory; its capability until the executor takes it away
 //! api/             the socket of its identity
+//! passwd           the host's accounts and the job's own        written by the controller
 //! ```
 //!
 //! Invariants: a folder appears complete, by one rename; every file is replaced by one rename and has one writer; what
@@ -22,11 +23,12 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use rustix::process::{getegid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::super::{ExecutorState, Exit};
-use super::isolation::{Isolation, JobUser};
+use super::isolation::{Isolation, JobUser, accounts};
 use super::process::Process;
 use crate::files::{self, Reserved};
 
@@ -62,9 +64,17 @@ impl LaunchFile {
         }
     }
 
+    /// Uid and gid of the executor.
+    fn owner(&self) -> (u32, u32) {
+        let ours = || (geteuid().as_raw(), getegid().as_raw());
+        self.job_user().map_or_else(ours, |uid| (uid, uid))
+    }
+
     /// Gives a file that was made for the executor to the user it runs as.
     fn give(&self, path: &Path) -> io::Result<()> {
-        self.job_user().map_or(Ok(()), |uid| lchown(path, Some(uid), Some(uid)))
+        let Some(uid) = self.job_user() else { return Ok(()) };
+        let given = lchown(path, Some(uid), Some(uid));
+        given.map_err(|error| io::Error::new(error.kind(), format!("give {} to user {uid}: {error}", path.display())))
     }
 }
 
@@ -130,6 +140,11 @@ impl Folder {
         self.path.join("api/id")
     }
 
+    /// What an isolated job sees as `/etc/passwd`.
+    pub(super) fn accounts(&self) -> PathBuf {
+        self.path.join("passwd")
+    }
+
     /// Where the controller puts sockets; the job can use them and put nothing there.
     pub(super) fn socket_folder(&self) -> PathBuf {
         self.path.join("api")
@@ -158,7 +173,7 @@ impl Folder {
         if draft.exists() {
             fs::remove_dir_all(&draft.path)?;
         }
-        draft.make_folders(contents.launch)?;
+        draft.make_folders(contents.launch, &self.work())?;
         files::write(&draft.path.join("lock"), b"")?;
         draft.write_launch(contents)?;
         draft.write_meta(contents.meta, Durability::Synced)?;
@@ -166,13 +181,17 @@ impl Folder {
         sync_dir(parent)
     }
 
-    fn make_folders(&self, launch: &LaunchFile) -> io::Result<()> {
+    /// `home` is where the job will find its working directory.
+    fn make_folders(&self, launch: &LaunchFile, home: &Path) -> io::Result<()> {
         for dir in [self.path.clone(), self.work(), self.tmp(), self.socket_folder()] {
             DirBuilder::new().mode(0o700).create(dir)?;
         }
-        if launch.job_user().is_some() {
+        if launch.isolation.is_some() {
             // Passable for the job; nobody else passes the folder above it.
             fs::set_permissions(self.socket_folder(), Permissions::from_mode(0o755))?;
+            let text = accounts::with_job(&fs::read_to_string("/etc/passwd").unwrap_or_default(), launch.owner(), home);
+            fs::write(self.accounts(), text)?;
+            fs::set_permissions(self.accounts(), Permissions::from_mode(0o644))?;
         }
         [self.work(), self.tmp()].iter().try_for_each(|dir| launch.give(dir))
     }
@@ -180,7 +199,7 @@ impl Folder {
     /// A folder in which a program can be started behind walls, and which is no executor's.
     pub(super) fn create_for_trial(&self, launch: &LaunchFile) -> io::Result<()> {
         remove_tree(&self.path)?;
-        self.make_folders(launch)?;
+        self.make_folders(launch, &self.work())?;
         files::write(&self.path.join("launch.json"), &serde_json::to_vec_pretty(launch)?)
     }
 

@@ -12,6 +12,7 @@
 //! it; whatever it started ends with its first process, and that one with its supervisor; nothing is started when any
 //! step of this fails.
 
+pub(super) mod accounts;
 mod mounts;
 mod plan;
 mod refusal;
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use self::trial::prove;
 pub use self::users::UserRange;
-pub(super) use self::users::{Taken, Users, owner};
+pub(super) use self::users::{Taken, Users, owner, somebody_in};
 
 /// What a job may see of the host, and how much it may start: the same for every job of a controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

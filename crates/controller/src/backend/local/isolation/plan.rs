@@ -55,9 +55,10 @@ pub(super) fn plan(walls: &Walls, folder: &Folder) -> Vec<Mount> {
     let executor = [own(folder.work(), Access::Writable), own(folder.socket_folder(), Access::ReadOnly)];
     // On the disk and not in memory, and gone with the executor.
     let temporary = ["/tmp", "/var/tmp"].map(|at| mount(Path::new(at), host(&folder.tmp(), Access::Writable)));
+    let accounts = mount(Path::new("/etc/passwd"), host(&folder.accounts(), Access::ReadOnly));
     let kernel = [("/proc", What::Processes), ("/dev/pts", What::Terminals), ("/dev/shm", What::Memory)];
     let kernel = kernel.map(|(at, what)| mount(Path::new(at), what));
-    let all = hidden.chain(blank).chain(shared).chain(executor).chain(temporary).chain(kernel);
+    let all = hidden.chain(blank).chain(shared).chain(executor).chain(temporary).chain([accounts]).chain(kernel);
     let mut all: Vec<Mount> = all.collect();
     // Paths compare by component, so that what lies in a folder comes behind it; the sort keeps the order above among
     // mounts at one place, where the last one is what is seen.

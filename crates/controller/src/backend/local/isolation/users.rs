@@ -56,6 +56,19 @@ impl Drop for Taken {
     }
 }
 
+/// Who has a uid of the range already, by the texts of `/etc/passwd` and `/etc/subuid`; none: nobody.
+pub(in super::super) fn somebody_in(range: &UserRange, accounts: &str, subordinate: &str) -> Option<String> {
+    let field = |line: &str, number: usize| line.split(':').nth(number).and_then(|text| text.parse::<u32>().ok());
+    let account = |line: &&str| field(line, 2).is_some_and(|uid| range.contains(&uid));
+    let lent = |line: &&str| {
+        let (first, count) = (field(line, 1), field(line, 2));
+        let last = first.zip(count).map(|(first, count)| first.saturating_add(count.saturating_sub(1)));
+        first.zip(last).is_some_and(|(first, last)| first <= *range.end() && last >= *range.start())
+    };
+    let found = accounts.lines().find(account).or_else(|| subordinate.lines().find(lent))?;
+    found.split(':').next().map(str::to_owned)
+}
+
 /// Whose executor it is; none when the folder has gone meanwhile.
 pub(in super::super) fn owner(folder: &Folder) -> Option<u32> {
     fs::symlink_metadata(folder.work()).ok().map(|work| work.uid())
@@ -66,6 +79,15 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    /// NEW-171: an account, or uids that were lent to one for containers.
+    #[test]
+    fn users_of_the_host_are_not_given_to_jobs() {
+        let found = |accounts, lent| somebody_in(&(2000..=2009), accounts, lent);
+        assert_eq!(found("root:x:0:0\nann:x:2009:5\n", ""), Some("ann".to_owned()));
+        assert_eq!(found("", "bob:1990:10\ncat:1990:11\n"), Some("cat".to_owned()));
+        assert_eq!(found("ann:x:2010:5\n", "bob:2010:100\nbob:1000:1000\n"), None);
+    }
 
     /// NEW-171: no two executors have one user, those that are just being made included; one that is gone gives its
     /// user back.
