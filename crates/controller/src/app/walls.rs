@@ -21,7 +21,8 @@ pub(super) fn of(config: &Config, state: &Path) -> Option<Walls> {
     Some(Walls {
         state: state.to_owned(),
         hidden: homes.filter_map(|home| home.canonicalize().ok()).filter(|home| may_be_hidden(home)).collect(),
-        blank: config.local.secrets.iter().filter_map(|secret| secret.canonicalize().ok()).collect(),
+        // One that is not there may be there when a job starts.
+        blank: config.local.secrets.iter().map(|file| file.canonicalize().unwrap_or_else(|_| file.clone())).collect(),
         shared: readable.chain(config.local.shared.iter().cloned()).flat_map(with_target).collect(),
         processes: config.local.processes.get().into(),
     })

@@ -4,8 +4,9 @@
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use testkit::real::{Gate, Run, Seen, Settings, Signal, Standalone, eventually, insert, workplace};
 
 use crate::world::{JOB, SOON, World, server, settings};
@@ -76,7 +77,7 @@ fn markers(world: &World, number: u64) -> Vec<(&'static str, Vec<u8>)> {
 
 /// Runs a hostile job beside its victim; returns what it found and its log.
 async fn attack(world: &World, roots: &str) -> (Vec<String>, String) {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() - 60;
+    let since = Timestamp::now().as_second() - 60;
     let number = u64::from(world.controller.pid().unwrap());
     let gate = Gate::new().await.unwrap();
     let victim = VICTIM.replace("NUMBER", &number.to_string()).replace("GATE", &gate.wait_here());

@@ -85,8 +85,8 @@ mod tests {
     /// What the last mount at or above a path makes of it; none: the host's, read-only.
     fn seen(walls: &Walls, path: &str) -> Option<What> {
         let folder = Folder::new(walls.state.join("executors/one"));
-        let over = plan(walls, &folder).into_iter().filter(|mount| Path::new(path).starts_with(&mount.at));
-        over.last().map(|mount| mount.what)
+        let mut over = plan(walls, &folder).into_iter().filter(|mount| Path::new(path).starts_with(&mount.at));
+        over.next_back().map(|mount| mount.what)
     }
 
     #[track_caller]
