@@ -76,7 +76,7 @@ async fn a_report_outlives_its_executor() {
     world.kill9();
     world.desk.open_gate("middle");
     world.eventually("the runner has gone", SOON, |world| none(world.runners().len())).await;
-    let left = world.state().join("executors").join(&world.executors()[0]).join("last-report");
+    let left = world.state().join("executors").join(&world.executors()[0]).join("own/last-report");
     let content = std::fs::read(&left).unwrap();
     assert!(!content.windows(6).any(|part| part == b"second"), "the job's rows can be read");
     world.signal_only(&world.executor_processes(), Signal::Kill);

@@ -5,10 +5,10 @@
 //! launch.json      program and environment                         written by the controller
 //! supervisor.json  who supervises it; nothing was started before   written by the supervisor, once
 //! exit.json        how it ended; nothing of it runs any more       written by the supervisor, last
-//! last-report      sealed; what could not be delivered yet         written by the executor
 //! lock             held by the supervisor for life
 //! executor.log     output of the executor
-//! work/            its home and working directory; its capability until the executor takes it away
+//! own/             its executor's: the capability, 0400, until it took it away; sealed, its last report
+//! work/            its home and working directory
 //! api/             the socket of its identity
 //! passwd           the host's accounts and the job's own        written by the controller
 //! ```
@@ -23,6 +23,8 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -150,9 +152,13 @@ impl Folder {
         self.path.join("api")
     }
 
-    /// In a folder where the executor may remove it.
+    /// Where the executor may write and remove files. The job may as well, so nothing here is believed.
+    pub(super) fn own(&self) -> PathBuf {
+        self.path.join("own")
+    }
+
     pub(super) fn capability(&self) -> PathBuf {
-        self.path.join("work/.capability")
+        self.path.join("own/capability")
     }
 
     pub(super) fn log(&self) -> PathBuf {
@@ -183,7 +189,7 @@ impl Folder {
 
     /// `home` is where the job will find its working directory.
     fn make_folders(&self, launch: &LaunchFile, home: &Path) -> io::Result<()> {
-        for dir in [self.path.clone(), self.work(), self.tmp(), self.socket_folder()] {
+        for dir in [self.path.clone(), self.own(), self.work(), self.tmp(), self.socket_folder()] {
             DirBuilder::new().mode(0o700).create(dir)?;
         }
         if launch.isolation.is_some() {
@@ -193,7 +199,7 @@ impl Folder {
             fs::write(self.accounts(), text)?;
             fs::set_permissions(self.accounts(), Permissions::from_mode(0o644))?;
         }
-        [self.work(), self.tmp()].iter().try_for_each(|dir| launch.give(dir))
+        [self.own(), self.work(), self.tmp()].iter().try_for_each(|dir| launch.give(dir))
     }
 
     /// A folder in which a program can be started behind walls, and which is no executor's.
@@ -244,15 +250,22 @@ impl Folder {
         Ok(LastWord(room))
     }
 
-    /// What the executor left undelivered; as long as one call may be, and no longer.
+    /// What the executor left undelivered; as long as one call may be, and no longer. A job may have put something else
+    /// there: a link is not followed, and nothing but a file is read.
     pub(super) fn last_report(&self) -> io::Result<Option<Vec<u8>>> {
         use std::io::Read as _;
-        let mut content = Vec::new();
-        match File::open(self.path.join(domain::last_report::FILE)) {
-            Ok(file) => file.take(LAST_REPORT_LIMIT).read_to_end(&mut content).map(|_| Some(content)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let path = self.own().join(domain::last_report::FILE);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if !file.metadata()?.is_file() {
+            return Ok(None);
         }
+        let mut content = Vec::new();
+        file.take(LAST_REPORT_LIMIT).read_to_end(&mut content).map(|_| Some(content))
     }
 
     pub(super) fn exit(&self) -> Option<Exit> {
@@ -278,7 +291,7 @@ impl Folder {
     /// Removes the folder with all a job left in it, folders without permissions included. Nothing may run in it any
     /// more. What says what it is goes last, so that a removal that stops half-way is still listed and repeated.
     pub(super) fn remove(&self) -> io::Result<()> {
-        for bulk in [self.work(), self.socket_folder()] {
+        for bulk in [self.own(), self.work(), self.socket_folder()] {
             remove_tree(&bulk)?;
         }
         let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else { return Ok(()) };

@@ -52,7 +52,8 @@ pub(super) fn plan(walls: &Walls, folder: &Folder) -> Vec<Mount> {
     let blank = walls.blank.iter().map(|at| mount(at, What::Blank));
     let shared = walls.shared.iter().map(|shared| own(shared.path.clone(), shared.access));
     // The folder of the socket and not the socket: a restarted controller puts a new one there.
-    let executor = [own(folder.work(), Access::Writable), own(folder.socket_folder(), Access::ReadOnly)];
+    let writable = [folder.own(), folder.work()].map(|path| own(path, Access::Writable));
+    let executor = writable.into_iter().chain([own(folder.socket_folder(), Access::ReadOnly)]);
     // On the disk and not in memory, and gone with the executor.
     let temporary = ["/tmp", "/var/tmp"].map(|at| mount(Path::new(at), host(&folder.tmp(), Access::Writable)));
     let accounts = mount(Path::new("/etc/passwd"), host(&folder.accounts(), Access::ReadOnly));
@@ -111,6 +112,7 @@ mod tests {
             assert_eq!(seen(&walls, &format!("{state}/executors/one/launch.json")), Some(What::Nothing));
             let own = |part: &str| format!("{state}/executors/one/{part}");
             shows(&walls, &own("work/a/b"), &own("work"), Access::Writable);
+            shows(&walls, &own("own/capability"), &own("own"), Access::Writable);
             shows(&walls, &own("api/id"), &own("api"), Access::ReadOnly);
         }
     }

@@ -137,3 +137,23 @@ async fn a_state_folder_that_is_too_deep_is_refused() {
     assert!(refusal.contains("at least 3 bytes shorter"), "{refusal}");
     assert!(construct("relative".into()).is_err());
 }
+
+/// NEW-112, NEW-173: a job can write where its executor leaves the last report; what is no file there is none.
+#[test]
+fn a_last_report_is_a_file_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::new(dir.path().to_owned());
+    std::fs::create_dir(folder.own()).unwrap();
+    let path = folder.own().join(domain::last_report::FILE);
+    assert_eq!(folder.last_report().unwrap(), None);
+    std::fs::write(dir.path().join("secret"), "another's").unwrap();
+    std::os::unix::fs::symlink(dir.path().join("secret"), &path).unwrap();
+    assert_eq!(folder.last_report().unwrap(), None);
+    std::fs::remove_file(&path).unwrap();
+    // Nobody ever writes into it: to open it in the usual way would take for ever.
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    assert_eq!(folder.last_report().unwrap(), None);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "sealed").unwrap();
+    assert_eq!(folder.last_report().unwrap(), Some(b"sealed".to_vec()));
+}

@@ -25,7 +25,7 @@ async fn an_executor_gets_its_environment_and_nothing_else() {
     for expected in starting::marks(&folder) {
         assert!(given.contains(&expected), "{expected}");
     }
-    for dir in ["", "work", "work/tmp", "api"] {
+    for dir in ["", "own", "work", "work/tmp", "api"] {
         let mode = std::fs::metadata(folder.path().join(dir)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700, "{dir}");
     }
