@@ -8,7 +8,7 @@
 //!               and ends as it ended      mounts, gives up every right
 //! ```
 //!
-//! Invariants: what a job may see is decided by [`plan::plan`], a pure function; every file of the host is read-only to
+//! Invariants: what a job may see is decided by `plan`, a pure function; every file of the host is read-only to
 //! it; whatever it started ends with its first process, and that one with its supervisor; nothing is started when any
 //! step of this fails.
 
