@@ -100,7 +100,7 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
         Ok((mut prepared, lead)) => {
             if here.terminal {
                 say(&words::greeting(&prepared, &here));
-            } else if here.root {
+            } else if words::root_jobs(&here, prepared.config.local.isolation) {
                 prepared.warnings.push(words::AS_ROOT.to_owned());
             }
             let code = run_app(prepared.config, &prepared.warnings, lead).await;

@@ -250,7 +250,12 @@ What it is doing:  gitea-dynamic-runner status --state DIR/state
 To stop: Ctrl-C. Running jobs go on, and the next start takes them up again.
 ";
     assert_eq!(text, expect);
-    let as_root = words::greeting(&prepared, &Surroundings { root: true, ..bench.here() });
+    let root = || Surroundings { root: true, ..bench.here() };
+    assert!(!words::greeting(&prepared, &root()).contains("WARNING"), "isolated jobs are not root");
+    let mut prepared = prepared;
+    prepared.config.local.isolation = crate::config::IsolationKind::None;
+    let as_root = words::greeting(&prepared, &root());
+    assert!(as_root.contains("  Isolation  NONE: "), "{as_root}");
     assert!(as_root.contains("\n  WARNING    started as root, and so is every job: "), "{as_root}");
 }
 

@@ -21,7 +21,7 @@ pub fn greeting(prepared: &Prepared, here: &Surroundings) -> String {
     let _ = writeln!(out, "  Runner     {} (version {})", prepared.runner.path.display(), prepared.runner.version);
     let _ = writeln!(out, "  Identity   spiffe://{}/ci/<owner>/<repository>/<job>", config.identity.trust_domain());
     let _ = writeln!(out, "  State      {state}\n");
-    if here.root {
+    if root_jobs(here, config.local.isolation) {
         let _ = writeln!(out, "  WARNING    {AS_ROOT}\n");
     }
     let _ = writeln!(out, "Write one of these into a workflow: {}\n", labels(prepared).join(", "));
@@ -31,8 +31,15 @@ pub fn greeting(prepared: &Prepared, here: &Surroundings) -> String {
     out
 }
 
-/// What to think of when root starts it.
+/// Whether jobs are root: isolated ones never are.
+#[must_use]
+pub fn root_jobs(here: &Surroundings, isolation: IsolationKind) -> bool {
+    here.root && isolation == IsolationKind::None
+}
+
+/// What to think of when jobs are root.
 pub const AS_ROOT: &str = "started as root, and so is every job: start it as a user that has nothing else to lose";
+
 /// What `none` means, for banner and log.
 pub const NOT_ISOLATED: &str = "jobs run as this user, see each other, and can read this program's secrets; use \
                                 --isolation full";
