@@ -28,7 +28,8 @@ async fn of_rows_and_states() {
     }
     world.desk.open_gate("middle");
     assert_exact(&world, job).await;
-    world.allow(Allowance::UpdatesAfterEnd(1));
+    // How many of the lost answers are the result's depends on when the runner's own loop speaks.
+    world.allow(Allowance::UpdatesAfterEnd(3));
     world.finish().await;
 }
 

@@ -46,7 +46,7 @@ async fn counts(world: &World, name: &str, labels: &str) {
     }
 }
 
-/// WRK-4, PRC-3, §3: every line of a task that succeeds, in order.
+/// WRK-4, PRC-3, NEW-127, §3: every line of a task that succeeds, in order.
 #[tokio::test]
 async fn one_whole_task() {
     let world = world(1).await;
@@ -59,6 +59,8 @@ async fn one_whole_task() {
     world.nothing_left().await;
     let (marked, lines): (Vec<_>, _) = lines(&world, job).into_iter().partition(|l| l["event"] == "terminal_marked");
     assert_eq!(marked.len(), 1);
+    let (audit, lines): (Vec<_>, _) = lines.into_iter().partition(|line| line["message"] == "identity audit");
+    assert_eq!((audit.len(), &audit[0]["event"], &audit[0]["rule"]), (1, &json!("granted"), &json!("event")));
     let executor = lines.iter().find_map(|line| line["executor"].as_str()).unwrap().to_owned();
     let task = world.task_of(job);
     let assignment = |event: &str| {
