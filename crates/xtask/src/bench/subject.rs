@@ -36,11 +36,17 @@ impl Subject {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::write(place.join("token"), gitea.registration_token())?;
         let runner = place.join("gitea-runner");
-        let starts = place.join("starts").display().to_string();
+        // The runners are isolated from this host and from each other: this folder is open to them.
+        let told = place.join("told");
+        std::fs::create_dir(&told)?;
+        std::fs::write(told.join("starts"), "")?;
+        for (path, mode) in [(&told, 0o755), (&told.join("starts"), 0o666)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        }
+        let starts = told.join("starts").display().to_string();
         let holder = std::env::current_exe()?.display().to_string();
         std::fs::write(&runner, RUNNER.replace("STARTS", &starts).replace("HOLDER", &holder))?;
         std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755))?;
-        std::fs::write(place.join("starts"), "")?;
         let (program, place) = (program.to_owned(), place.to_owned());
         Ok(Self { program, gitea: gitea.url(), place, capacity, process: None })
     }
@@ -51,6 +57,9 @@ impl Subject {
         command.args(["standalone", "--gitea", &self.gitea, "--registration-token-file"]);
         command.arg(self.place.join("token")).arg("--state").arg(self.place.join("s"));
         command.args(["--capacity", &self.capacity.to_string()]);
+        let holder = std::env::current_exe()?;
+        let shared = format!("LOCAL_SHARED={}:rw,{}", self.place.join("told").display(), holder.display());
+        command.args(["--set", &shared]);
         command.env("GITEA_RUNNER_BINARY", self.place.join("gitea-runner")).env("LOG_FORMAT", "json");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().with_context(|| format!("start {}", self.program.display()))?);
@@ -78,7 +87,7 @@ impl Subject {
     /// When the `number`-th runner was started.
     pub(super) async fn runner_started(&self, number: usize, limit: Duration) -> anyhow::Result<Duration> {
         let at = eventually("the runner was started", limit, async || {
-            let starts = std::fs::read_to_string(self.place.join("starts")).unwrap_or_default();
+            let starts = std::fs::read_to_string(self.place.join("told/starts")).unwrap_or_default();
             let at = starts.lines().nth(number).and_then(|line| line.parse().ok()).map(Duration::from_nanos);
             Ok(at.map_or_else(|| Seen::NotYet(format!("{} starts", starts.lines().count())), Seen::Done))
         });
