@@ -7,7 +7,7 @@ mod parts;
 mod rooms;
 mod shutdown;
 mod snapshot;
-mod walls;
+pub mod walls;
 
 use std::sync::Arc;
 

@@ -81,8 +81,11 @@ impl Parts {
     pub(super) async fn build(config: Config, secrets: Secrets) -> anyhow::Result<Self> {
         let facade_listener = bind("RUNNER_FACADE_LISTEN", config.facade.listen).await?;
         let ops_listener = crate::ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
-        let (identity, bind_identity) = identity(&config).await?;
-        let queue = Arc::new(Embedded::open(Settings::new(config.state_dir.join("queue.db"))).await?);
+        let ((identity, bind_identity), queue, ()) = tokio::try_join!(
+            identity(&config),
+            async { Ok(Arc::new(Embedded::open(Settings::new(config.state_dir.join("queue.db"))).await?)) },
+            prove_isolation(&config),
+        )?;
         let credential = Credential {
             uuid: config.gitea.uuid.expose().to_owned(),
             token: Zeroizing::new(config.gitea.token.expose().to_owned()),
@@ -92,7 +95,6 @@ impl Parts {
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config), Clock::start(), chronicle));
         let backend = Arc::new(LocalBackend::new(local(&config)?, bind_identity)?);
-        backend.prove_isolation().await?;
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
         let sealing = Arc::new(Sealing::new(seals, SUBJECT_BASE, config.instance.clone()));
@@ -164,6 +166,12 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     Ok((Identity { own, _socket: Some(served) }, bind))
 }
 
+async fn prove_isolation(config: &Config) -> anyhow::Result<()> {
+    super::walls::prove(&config.local, &config.runner, &config.state_dir)
+        .await
+        .map_err(|error| anyhow::anyhow!("{error}; {}", error.remedy))
+}
+
 fn make_private_folder(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
@@ -173,7 +181,7 @@ fn local(config: &Config) -> anyhow::Result<LocalConfig> {
     // Jobs see their folder at this path, where a link on the way may be hidden from them.
     let state = config.state_dir.canonicalize().context("STATE_DIR")?;
     Ok(LocalConfig {
-        walls: super::walls::of(config, &state),
+        walls: super::walls::of(&config.local, &config.runner, &state),
         users: config.local.users.clone(),
         state,
         instance: config.instance.clone(),

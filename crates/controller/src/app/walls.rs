@@ -2,30 +2,43 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::backend::local::isolation::{Access, Shared, Walls};
-use crate::config::{Config, IsolationKind};
+use crate::backend::local::isolation::{self, Access, NotIsolated, Shared, Walls};
+use crate::config::{IsolationKind, LocalJobs, Runner};
 
 /// Folders without which nothing runs; some accounts have one of them as their home.
 const NEEDED: [&str; 9] = ["/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
 
 /// The walls of every job; none where jobs are not isolated.
-pub(super) fn of(config: &Config, state: &Path) -> Option<Walls> {
-    match config.local.isolation {
+pub(super) fn of(local: &LocalJobs, runner: &Runner, state: &Path) -> Option<Walls> {
+    match local.isolation {
         IsolationKind::None => return None,
         IsolationKind::Full => {}
     }
-    let homes = config.local.home.clone().into_iter().chain(home_of_account());
-    let path = config.runner.environment.get("PATH").map_or("", String::as_str);
-    let programs = std::env::current_exe().ok().into_iter().chain(found(&config.runner.binary, path));
-    let readable = programs.chain(config.runner.config.clone()).map(|path| Shared { path, access: Access::ReadOnly });
+    let homes = local.home.clone().into_iter().chain(home_of_account());
+    let path = runner.environment.get("PATH").map_or("", String::as_str);
+    let programs = std::env::current_exe().ok().into_iter().chain(found(&runner.binary, path));
+    let readable = programs.chain(runner.config.clone()).map(|path| Shared { path, access: Access::ReadOnly });
     Some(Walls {
         state: state.to_owned(),
         hidden: homes.filter_map(|home| home.canonicalize().ok()).filter(|home| may_be_hidden(home)).collect(),
         // One that is not there may be there when a job starts.
-        blank: config.local.secrets.iter().map(|file| file.canonicalize().unwrap_or_else(|_| file.clone())).collect(),
-        shared: readable.chain(config.local.shared.iter().cloned()).flat_map(with_target).collect(),
-        processes: config.local.processes.get().into(),
+        blank: local.secrets.iter().map(|file| file.canonicalize().unwrap_or_else(|_| file.clone())).collect(),
+        shared: readable.chain(local.shared.iter().cloned()).flat_map(with_target).collect(),
+        processes: local.processes.get().into(),
     })
+}
+
+/// Shows that jobs can be isolated here; nothing to show where they are not to be. `state` is there.
+///
+/// # Errors
+/// What this host refuses, with its remedy.
+pub async fn prove(local: &LocalJobs, runner: &Runner, state: &Path) -> Result<(), NotIsolated> {
+    // Jobs see their folder at its own path, where a link on the way may be hidden from them.
+    let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+    match of(local, runner, &state) {
+        Some(walls) => isolation::prove(&walls, &local.users, &runner.binary).await,
+        None => Ok(()),
+    }
 }
 
 fn may_be_hidden(home: &Path) -> bool {

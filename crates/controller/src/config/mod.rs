@@ -32,7 +32,7 @@ use crate::facade::AllowList;
 pub use components::{Component, Components};
 pub use secret::{SecretFile, SecretRule};
 pub use setting::{ConfigErrors, SettingError};
-pub use validate::{Supplied, check_given, validate};
+pub use validate::{Supplied, check_given, local_jobs, validate};
 pub use value::{FacadeUrl, GiteaUrl, WorkloadEndpoint};
 
 /// The validated configuration of a controller. No `Debug`: it holds secrets.

@@ -42,7 +42,7 @@ impl fmt::Display for Source {
 }
 
 /// Every setting that somebody gave, as trimmed text. A blank value counts as not given.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Raw {
     values: BTreeMap<&'static str, (String, Source)>,
     /// What jobs see of our own environment.

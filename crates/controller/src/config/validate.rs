@@ -57,6 +57,16 @@ pub fn check_given(raw: &Raw) -> Result<(), ConfigErrors> {
     if errors.is_empty() { Ok(()) } else { Err(ConfigErrors(errors)) }
 }
 
+/// What isolates jobs, and the runner they start: known before there is a registration.
+///
+/// # Errors
+/// What is wrong with these settings.
+pub fn local_jobs(raw: &Raw) -> Result<(LocalJobs, Runner), ConfigErrors> {
+    let reader = Reader { raw, read: RefCell::default(), errors: RefCell::default() };
+    let found = reader.local().zip(reader.runner());
+    found.ok_or_else(|| ConfigErrors(reader.errors.into_inner()))
+}
+
 /// Reads settings through their rows and keeps every error.
 struct Reader<'a> {
     raw: &'a Raw,
@@ -105,10 +115,9 @@ impl Reader<'_> {
         let envelope = self.keys(&table::ENVELOPE_KEY_FILE, &table::ENVELOPE_KEY_PREVIOUS_FILE);
         let (labels, capacity, limits) = (self.labels(components.as_ref()), self.capacity(), self.limits());
         let identity = self.identity(state_dir.as_deref());
-        let (instance, binary) = (self.optional(&table::INSTANCE_ID), self.get(&table::GITEA_RUNNER_BINARY));
-        let (runner_config, ops) = (self.optional(&table::GITEA_RUNNER_CONFIG), self.get(&table::OPS_LISTEN));
+        let (instance, ops) = (self.optional(&table::INSTANCE_ID), self.get(&table::OPS_LISTEN));
         let (format, level) = (self.get(&table::LOG_FORMAT), self.get(&table::LOG_LEVEL));
-        let local = self.local();
+        let (local, runner) = (self.local(), self.runner());
         self.queue();
         self.orphan_scan();
         if let (Some(gitea), Some(limits)) = (&gitea, &limits) {
@@ -125,7 +134,7 @@ impl Reader<'_> {
             labels: labels?,
             capacity: capacity?,
             limits: limits?,
-            runner: Runner { binary: binary?, config: runner_config?, environment: self.raw.inherited.clone() },
+            runner: runner?,
             local: local?,
             ops: Ops { listen: ops?, address_file: state_dir.join("ops.addr") },
             log: Log { format: format?, level: level? },
@@ -316,6 +325,11 @@ impl Reader<'_> {
             home: self.raw.home.clone(),
             secrets,
         })
+    }
+
+    fn runner(&self) -> Option<Runner> {
+        let (binary, config) = (self.get(&table::GITEA_RUNNER_BINARY), self.optional(&table::GITEA_RUNNER_CONFIG));
+        Some(Runner { binary: binary?, config: config?, environment: self.raw.inherited.clone() })
     }
 
     fn limits(&self) -> Option<Limits> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::backend::local::isolation::NotIsolated;
 use crate::config::ConfigErrors;
 
 /// Why nothing was started. The text is the problem; [`StartError::remedy`] says what to do.
@@ -89,6 +90,9 @@ pub enum StartError {
         /// What happened.
         cause: String,
     },
+    /// This host does not isolate jobs.
+    #[error("{0}")]
+    NotIsolated(NotIsolated),
     /// The state folder belongs to another user.
     #[error("the state folder {state} belongs to user id {owner}, and this program runs as user id {us}")]
     OtherUser {
@@ -228,6 +232,7 @@ impl StartError {
                 "start again; Gitea may now show an unused runner {name} that is never online: delete it there \
                  (Site Administration → Actions → Runners)"
             ),
+            Self::NotIsolated(refused) => refused.remedy.clone(),
             Self::OtherUser { owner, .. } => {
                 format!("start it as user id {owner}, whose jobs and keys these are, or name another folder with --state DIR")
             }

@@ -24,9 +24,10 @@ pub use self::settings::view;
 use self::settings::{collect, declared, judge, own_settings};
 pub use self::state::{Registration, port_in_use};
 use self::wire::Wire;
+use crate::app::walls;
 use crate::args::StandaloneArgs;
 use crate::config::raw::{Raw, Source};
-use crate::config::{Config, GiteaUrl, SecretFile, SecretRule, Supplied, secret, setting, table, validate};
+use crate::config::{Config, GiteaUrl, SecretFile, SecretRule, Supplied, local_jobs, secret, setting, table, validate};
 use crate::files;
 use crate::lease::{FileLock, Held, Leadership as _, LeaseError};
 
@@ -188,6 +189,7 @@ pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
         }
         (None, Some(token)) => {
             checked.raw.warnings.extend(secret::exposure(token.path()));
+            checked.prove_isolation().await?;
             (checked.register(&token).await?, true)
         }
         (None, None) => return Err(StartError::TokenFileNeeded),
@@ -214,6 +216,14 @@ fn state_of(args: &StandaloneArgs, here: &Surroundings) -> Result<PathBuf, Start
 }
 
 impl Checked {
+    /// Before Gitea hears of us: a host that cannot isolate jobs leaves no runner there that never comes online.
+    async fn prove_isolation(&self) -> Result<(), StartError> {
+        let mut raw = self.raw.clone();
+        raw.set("GITEA_RUNNER_BINARY", &self.runner.path.display().to_string(), Source::Standalone);
+        let (local, runner) = local_jobs(&raw).map_err(StartError::Settings)?;
+        walls::prove(&local, &runner, &self.state).await.map_err(StartError::NotIsolated)
+    }
+
     /// Registers, and writes the registration before anything else can use or lose it.
     async fn register(&self, token: &SecretFile) -> Result<Registration, StartError> {
         let file = Registration::file(&self.state);

@@ -313,4 +313,6 @@ async fn a_host_without_namespaces_is_refused() {
     ] {
         assert!(log.contains(said), "{log}");
     }
+    // Refused before Gitea heard of it.
+    assert!(!controller.state().join("registration.json").exists());
 }

@@ -144,36 +144,6 @@ impl LocalBackend {
         Ok(backend)
     }
 
-    /// Shows that jobs can be isolated here, by doing it with this program and the official runner; nothing to show where
-    /// they are not to be.
-    ///
-    /// # Errors
-    /// [`BackendError::Permanent`] with what the host refuses and both remedies.
-    pub async fn prove_isolation(&self) -> Result<(), BackendError> {
-        let Some(isolation) = self.config.isolation() else { return Ok(()) };
-        if let JobUser::Own(_) = isolation.user {
-            self.require_free_users()?;
-        }
-        let own = std::env::current_exe().map_err(|error| transient(format!("our own program: {error}")))?;
-        let runner = self.config.runner_binary.iter().map(PathBuf::from).filter(|runner| runner.is_absolute());
-        let programs: Vec<PathBuf> = std::iter::once(own).chain(runner).collect();
-        let tried = isolation::prove(self.executors.join(".new-trial"), isolation, &programs).await;
-        tried.map_err(|(cause, remedy)| BackendError::Permanent { reason: Reason::ConfigError, cause, remedy })
-    }
-
-    fn require_free_users(&self) -> Result<(), BackendError> {
-        let text = |file| std::fs::read_to_string(file).unwrap_or_default();
-        let users = &self.config.users;
-        match isolation::somebody_in(users, &text("/etc/passwd"), &text("/etc/subuid")) {
-            None => Ok(()),
-            Some(name) => Err(BackendError::Permanent {
-                reason: Reason::ConfigError,
-                cause: format!("LOCAL_USERS: a uid from {} to {} is {name}'s", users.start(), users.end()),
-                remedy: "name a range that nobody on this host has".to_owned(),
-            }),
-        }
-    }
-
     /// Takes an executor's identity away ahead of its end; [`Backend::delete`] does so in any case.
     pub fn withdraw_identity(&self, name: &str) {
         let served = self.identities().insert(name.to_owned(), Identity::Withdrawn);

@@ -25,9 +25,10 @@ use std::path::PathBuf;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::trial::prove;
+pub use self::trial::{NotIsolated, prove};
 pub use self::users::UserRange;
-pub(super) use self::users::{Taken, Users, owner, somebody_in};
+use self::users::somebody_in;
+pub(super) use self::users::{Taken, Users, owner};
 
 /// What a job may see of the host, and how much it may start: the same for every job of a controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,40 +1,73 @@
 //! Whether this host isolates jobs: tried once at the start, with the very walls that jobs get (NEW-172).
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use super::super::folder::{Folder, LaunchFile};
 use super::refusal::refusal;
-use super::{Isolation, stage};
+use super::{Isolation, JobUser, UserRange, Walls, somebody_in, stage};
 
 /// For a program behind walls to say its version.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Starts each program behind walls, in a folder that is like an executor's. The error has cause and remedy.
+/// Why jobs cannot be isolated on this host.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+pub struct NotIsolated {
+    /// What the host refuses.
+    pub cause: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// Shows that jobs can be isolated here, by doing it with this program and the official runner. A folder like an
+/// executor's is made below `walls.state` for each of them, and removed.
 ///
 /// # Errors
 /// What this host refuses, or why a program cannot be started there.
-pub(in super::super) async fn prove(
-    folder: PathBuf,
-    isolation: Isolation,
-    programs: &[PathBuf],
-) -> Result<(), (String, String)> {
-    for program in programs {
-        let folder = Folder::new(folder.clone());
-        let said = version(&folder, &isolation, program).await;
-        let removed = folder.remove();
-        said.map_err(|said| {
-            let root = rustix::process::geteuid().is_root();
-            let refusal = refusal(&said, root, &|file| std::fs::read_to_string(Path::new("/proc/sys").join(file)).ok());
-            (refusal.cause, refusal.remedy)
-        })?;
-        if let Err(error) = removed {
-            tracing::warn!(%error, "the folder of the trial stays until the next start");
-        }
+pub async fn prove(walls: &Walls, users: &UserRange, runner: &str) -> Result<(), NotIsolated> {
+    let isolation = Isolation { walls: walls.clone(), user: JobUser::of_this_process(*users.start()) };
+    if let JobUser::Own(_) = isolation.user {
+        require_free(users)?;
     }
-    Ok(())
+    let own = std::env::current_exe().map_err(|error| refused(&format!("our own program: {error}")))?;
+    let runner = Some(PathBuf::from(runner)).filter(|runner| runner.is_absolute());
+    let executors = walls.state.join("executors");
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&executors);
+    made.map_err(|error| refused(&format!("{}: {error}", executors.display())))?;
+    let programs = std::iter::once(own).chain(runner).enumerate();
+    // Swept at the next start if we end before they are removed.
+    let folder = |number| Folder::new(executors.join(format!(".new-trial-{number}")));
+    let tried = programs.map(|(number, program)| try_one(&isolation, folder(number), program));
+    futures::future::try_join_all(tried).await.map(drop)
+}
+
+async fn try_one(isolation: &Isolation, folder: Folder, program: PathBuf) -> Result<(), NotIsolated> {
+    let said = version(&folder, isolation, &program).await;
+    if let Err(error) = folder.remove() {
+        tracing::warn!(%error, "the folder of the trial stays until the next start");
+    }
+    said.map_err(|said| refused(&said))
+}
+
+fn refused(said: &str) -> NotIsolated {
+    let root = rustix::process::geteuid().is_root();
+    let refusal = refusal(said, root, &|file| std::fs::read_to_string(Path::new("/proc/sys").join(file)).ok());
+    NotIsolated { cause: refusal.cause, remedy: refusal.remedy }
+}
+
+fn require_free(users: &UserRange) -> Result<(), NotIsolated> {
+    let text = |file| std::fs::read_to_string(file).unwrap_or_default();
+    match somebody_in(users, &text("/etc/passwd"), &text("/etc/subuid")) {
+        None => Ok(()),
+        Some(name) => Err(NotIsolated {
+            cause: format!("LOCAL_USERS: a uid from {} to {} is {name}'s", users.start(), users.end()),
+            remedy: "name a range that nobody on this host has".to_owned(),
+        }),
+    }
 }
 
 async fn version(folder: &Folder, isolation: &Isolation, program: &Path) -> Result<(), String> {

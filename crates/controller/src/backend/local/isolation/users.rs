@@ -57,7 +57,7 @@ impl Drop for Taken {
 }
 
 /// Who has a uid of the range already, by the texts of `/etc/passwd` and `/etc/subuid`; none: nobody.
-pub(in super::super) fn somebody_in(range: &UserRange, accounts: &str, subordinate: &str) -> Option<String> {
+pub(super) fn somebody_in(range: &UserRange, accounts: &str, subordinate: &str) -> Option<String> {
     let field = |line: &str, number: usize| line.split(':').nth(number).and_then(|text| text.parse::<u32>().ok());
     let account = |line: &&str| field(line, 2).is_some_and(|uid| range.contains(&uid));
     let lent = |line: &&str| {
