@@ -272,6 +272,16 @@ fn a_cancelled_log_is_closed_by_us() {
     assert!(running.later(60).wants().closing_row);
 }
 
+/// NEW-22: the grace is for a runner that has the task. An executor that did not hand it out goes at once.
+#[test]
+fn an_executor_without_the_task_gets_no_grace() {
+    let cancelled = |walk: Walk| walk.on(Event::Answered { outcome: Some(Outcome::Cancelled) }).on(Event::Marked);
+    assert!(cancelled(Walk::offered()).wants().removal);
+    let claimed = cancelled(Walk::claimed());
+    assert!(!claimed.wants().removal, "its runner may still tidy up");
+    assert!(claimed.later(60).wants().removal);
+}
+
 /// NEW-166, F163: a new process that finds an ended task within the grace neither swallows what its post steps write nor
 /// leaves the log open.
 #[test]

@@ -43,8 +43,10 @@ impl Life {
     #[must_use]
     pub fn wants(&self, now: Timestamp, limits: &Limits) -> Wants {
         let exists = self.executor != Executor::Absent;
+        // The grace is for what a runner has to finish; one that never got the task has nothing (NEW-22).
         let drained = self.said_goodbye
             || self.executor == Executor::Ended
+            || !self.runner_may_write()
             || now.duration_since(self.since) >= limits.terminal_grace;
         Wants {
             certificate: match &self.phase {
