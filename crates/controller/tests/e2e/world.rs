@@ -38,7 +38,11 @@ impl World {
 
     /// Starts a controller with these settings, but for its label.
     pub(crate) async fn of(settings: Settings) -> Self {
-        let gitea = server().await.client();
+        Self::on(server().await.client(), settings).await
+    }
+
+    /// The same on a server of one's own.
+    pub(crate) async fn on(gitea: Client, settings: Settings) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let (label, repository) = (format!("e2e-{number}"), format!("owner-{number}/repository"));
         gitea.create_repository(&repository).await.unwrap();
@@ -139,10 +143,15 @@ impl World {
 
     /// Waits until no more than one executor is left.
     pub(crate) async fn only_executor_is_left(&self, limit: Duration) {
-        let gone = eventually("one executor is left", limit, async || {
-            let all = self.controller.processes();
-            let left = all.iter().filter(|process| process.has_word("executor")).count();
-            Ok(if left <= 1 { Seen::Done(()) } else { Seen::NotYet(format!("{left} executors")) })
+        self.executors_are_left(1, limit).await;
+    }
+
+    /// Waits until no more than so many executors are left.
+    pub(crate) async fn executors_are_left(&self, count: usize, limit: Duration) {
+        let what = format!("{count} executors are left");
+        let gone = eventually(&what, limit, async || {
+            let left = self.executors();
+            Ok(if left <= count { Seen::Done(()) } else { Seen::NotYet(format!("{left} executors")) })
         });
         gone.await.unwrap();
     }
@@ -150,6 +159,21 @@ impl World {
     /// The supervisor of the only job that runs.
     pub(crate) fn supervisor(&self) -> Process {
         self.process("a supervisor", |process| process.has_word("supervise"))
+    }
+
+    /// How many executors there are now.
+    pub(crate) fn executors(&self) -> usize {
+        self.controller.processes().iter().filter(|process| process.has_word("executor")).count()
+    }
+
+    /// Waits until Gitea has closed a job's log and put it away; returns its task as it stands then.
+    pub(crate) async fn log_is_closed(&self, job: &Job, limit: Duration) -> TaskRow {
+        let what = format!("the log of {} is closed", job.name);
+        let closed = eventually(&what, limit, async || {
+            let task = self.gitea.task(job.task_id)?;
+            Ok(if task.log_in_storage { Seen::Done(task) } else { Seen::NotYet(format!("{task:?}")) })
+        });
+        closed.await.unwrap()
     }
 
     fn process(&self, what: &str, wanted: impl Fn(&Process) -> bool) -> Process {
