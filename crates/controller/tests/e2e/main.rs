@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod bad_input;
+mod bodies;
 mod cancel;
 mod controller;
 mod interruption;

@@ -28,5 +28,5 @@ pub use poll::{Seen, eventually};
 pub use processes::{Process, Signal};
 pub use server::{Access, GiteaServer};
 pub use standalone::{Settings, Standalone};
-pub use steps::{ARTIFACT_ROUND_TRIP, CLONE_OWN_REPOSITORY, insert};
+pub use steps::{ARTIFACT_ROUND_TRIP, ARTIFACT_V3_ROUND_TRIP, CLONE_OWN_REPOSITORY, insert};
 pub use workplace::workplace;

@@ -47,6 +47,12 @@ impl Process {
         send(self.pid, signal);
     }
 
+    /// The most memory it has had so far, in bytes (`VmHWM`); 0 when it is gone.
+    #[must_use]
+    pub fn peak_memory(&self) -> u64 {
+        peak_memory(self.pid)
+    }
+
     fn names(&self, path: &str) -> bool {
         let in_environment = || self.environment.windows(path.len()).any(|window| window == path.as_bytes());
         self.arguments.iter().any(|argument| argument.contains(path)) || in_environment()
@@ -63,6 +69,12 @@ pub(super) fn send(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
+}
+
+pub(super) fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).map_or(0, |kilobytes| kilobytes * 1024)
 }
 
 /// The processes that belong to a folder, by rising id. Zombies, the caller and its leashes are left out.

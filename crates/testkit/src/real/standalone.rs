@@ -12,9 +12,10 @@ use std::time::Duration;
 use super::cache::{Cache, Program};
 use super::client::Client;
 use super::error::tail;
+use super::http::{Call, Http};
 use super::leash::Leash;
 use super::poll::{Seen, eventually};
-use super::processes::{Process, Signal, of_folder, send};
+use super::processes::{Process, Signal, of_folder, peak_memory, send};
 use super::{Error, Runner};
 
 /// How it is started.
@@ -187,6 +188,23 @@ impl Standalone {
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.running.as_ref().map(|(child, _)| child.id())
+    }
+
+    /// The most memory the program itself has had so far, in bytes; 0 when it is gone.
+    #[must_use]
+    pub fn peak_memory(&self) -> u64 {
+        self.pid().map_or(0, peak_memory)
+    }
+
+    /// What its own operations server says to `path`.
+    ///
+    /// # Errors
+    /// It does not listen, or says it with a status of 400 or more.
+    pub async fn ask(&self, path: &str) -> Result<String, Error> {
+        let file = self.state().join("ops.addr");
+        let address = std::fs::read_to_string(&file).map_err(Error::system(format!("read {}", file.display())))?;
+        let answer = Http::new(&format!("http://{}", address.trim())).send(Call::get(path)).await?;
+        Ok(answer.text())
     }
 
     /// The processes of this state folder besides the program itself: supervisors, executors, runners, steps.

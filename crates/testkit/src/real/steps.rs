@@ -3,6 +3,9 @@
 /// Python that sends an artifact up and down by plain HTTP from inside a step. Prints `artifact round trip of …`.
 pub const ARTIFACT_ROUND_TRIP: &str = include_str!("artifact.py");
 
+/// The same with the protocol of the older actions, version 3. Prints `artifact v3 round trip of …`.
+pub const ARTIFACT_V3_ROUND_TRIP: &str = include_str!("artifact_v3.py");
+
 /// Bash that clones the job's own repository with the job's token, which must be in `GITHUB_TOKEN`, and compares the
 /// commit. Prints `cloned COMMIT`.
 pub const CLONE_OWN_REPOSITORY: &str = r#"basic=$(printf 'x-access-token:%s' "$GITHUB_TOKEN" | base64 -w0)

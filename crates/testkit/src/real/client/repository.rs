@@ -51,11 +51,7 @@ impl Client {
         if owner == self.access.admin {
             return self.post::<Value>("/user/repos", &body).await.map(drop);
         }
-        match self.post::<Value>("/orgs", &json!({ "username": owner })).await {
-            // 422: the organisation exists.
-            Ok(_) | Err(Error::Status { status: 422, .. }) => {}
-            Err(error) => return Err(error),
-        }
+        self.organisation(owner).await?;
         self.post::<Value>(&format!("/orgs/{owner}/repos"), &body).await.map(drop)
     }
 
@@ -64,11 +60,24 @@ impl Client {
     /// # Errors
     /// The server refused, for example because nothing changed.
     pub async fn push_files(&self, repository: &str, files: &[(&str, &str)]) -> Result<String, Error> {
+        self.commit(repository, json!({ "branch": "main" }), files).await
+    }
+
+    /// The same to a new branch, which begins at the head of `main`.
+    ///
+    /// # Errors
+    /// As for [`Client::push_files`].
+    pub async fn push_branch(&self, repository: &str, name: &str, files: &[(&str, &str)]) -> Result<String, Error> {
+        self.commit(repository, json!({ "branch": "main", "new_branch": name }), files).await
+    }
+
+    async fn commit(&self, repository: &str, mut body: Value, files: &[(&str, &str)]) -> Result<String, Error> {
         let files: Vec<Value> = files
             .iter()
             .map(|(path, text)| json!({"operation": "upload", "path": path, "content": STANDARD.encode(text)}))
             .collect();
-        let body = json!({"branch": "main", "message": "push files", "files": files});
+        body["message"] = json!("push files");
+        body["files"] = json!(files);
         let answer: Committed = self.post(&format!("/repos/{repository}/contents"), &body).await?;
         Ok(answer.commit.sha)
     }
@@ -79,6 +88,43 @@ impl Client {
     /// As for [`Client::push_files`].
     pub async fn put_file(&self, repository: &str, path: &str, text: &str) -> Result<String, Error> {
         self.push_files(repository, &[(path, text)]).await
+    }
+
+    /// The head of a branch.
+    ///
+    /// # Errors
+    /// No such branch.
+    pub async fn branch(&self, repository: &str, name: &str) -> Result<String, Error> {
+        let answer: Value = self.get(&format!("/repos/{repository}/branches/{name}")).await?;
+        Ok(answer["commit"]["id"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Forks a repository to an organisation, which is made if it is new; returns the fork's full name.
+    ///
+    /// # Errors
+    /// No such repository, or it is forked there already.
+    pub async fn fork(&self, repository: &str, organisation: &str) -> Result<String, Error> {
+        self.organisation(organisation).await?;
+        let body = json!({ "organization": organisation });
+        let answer: Value = self.post(&format!("/repos/{repository}/forks"), &body).await?;
+        Ok(answer["full_name"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Opens a pull request to `main` from `branch` or `owner:branch`.
+    ///
+    /// # Errors
+    /// The server refused.
+    pub async fn open_pull_request(&self, repository: &str, head: &str) -> Result<(), Error> {
+        let body = json!({"base": "main", "head": head, "title": "please take this"});
+        self.post::<Value>(&format!("/repos/{repository}/pulls"), &body).await.map(drop)
+    }
+
+    async fn organisation(&self, name: &str) -> Result<(), Error> {
+        match self.post::<Value>("/orgs", &json!({ "username": name })).await {
+            // 422: the organisation exists.
+            Ok(_) | Err(Error::Status { status: 422, .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The clone URL with the administrator's token inside.

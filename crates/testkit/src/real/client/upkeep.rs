@@ -31,6 +31,16 @@ impl Client {
         self.rest(Method::PATCH, &format!("/repos/{repository}"), Some(&json!({ "name": name }))).await.map(drop)
     }
 
+    /// Gives a repository to an organisation.
+    ///
+    /// # Errors
+    /// No such organisation, or it has one of this name.
+    pub async fn transfer_repository(&self, repository: &str, organisation: &str) -> Result<(), Error> {
+        self.post::<Value>(&format!("/repos/{repository}/transfer"), &json!({ "new_owner": organisation }))
+            .await
+            .map(drop)
+    }
+
     /// A token with which runners of one scope register: `orgs/NAME` or `repos/OWNER/NAME`.
     ///
     /// # Errors
