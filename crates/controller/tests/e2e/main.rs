@@ -14,5 +14,6 @@ mod isolation;
 mod jobs;
 mod repository;
 mod restart;
+mod upheaval;
 mod workflow;
 mod world;
