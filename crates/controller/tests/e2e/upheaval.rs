@@ -116,6 +116,11 @@ async fn a_deleted_registration_is_told_and_replaced() {
     let again = registration(&mut world).await;
     assert_ne!(again.id, id);
     world.serves_another_job().await;
+    let log = world.controller.log();
+    assert!(
+        log.contains("an earlier registration") && log.contains("when its job is over, delete its folder"),
+        "{log}"
+    );
 }
 
 /// NEW-13, NEW-28, NEW-161, F03, F159, T3: a job without `runs-on` is served by the default backend. Gitea ends in order and

@@ -318,10 +318,14 @@ fn read_record(folder: &Folder, name: &str, instance: &InstanceId) -> Result<Exe
     let unreadable = |key: &str, problem: String| Unreadable { key: key.to_owned(), problem };
     let meta = folder.read_meta().map_err(|error| unreadable("meta.json", error.to_string()))?;
     let record = ExecutorRecord::parse(&meta.labels, &meta.annotations)?;
-    if name_of(&record) == name && record.instance == *instance {
-        return Ok(record);
+    if name_of(&record) != name {
+        return Err(unreadable("name", format!("the folder {name} holds executor {}", name_of(&record))));
     }
-    Err(unreadable("name", format!("the folder {name} holds executor {}", name_of(&record))))
+    if record.instance != *instance {
+        let whose = format!("it belongs to {}, an earlier registration, and this is {instance}", record.instance);
+        return Err(unreadable("instance", whose));
+    }
+    Ok(record)
 }
 
 /// A name comes back to us from outside; it must not lead out of the folder of the executors.

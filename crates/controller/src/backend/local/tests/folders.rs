@@ -73,6 +73,20 @@ async fn an_unreadable_folder_is_quarantined() {
     assert!(backend.list().await.unwrap().is_empty());
 }
 
+/// NEW-56, ENV-8: what an earlier registration left is set apart, and says so.
+#[tokio::test]
+async fn a_folder_of_another_instance_is_quarantined() {
+    let host = Host::new();
+    host.controller("exec sleep 1000").ensure(launch(1)).await.unwrap();
+    let config = LocalConfig { instance: "there".parse().unwrap(), ..host.config("") };
+    let backend = host.controller_with(config);
+    let listed = backend.list().await.unwrap();
+    let problem = listed[0].record.as_ref().unwrap_err().to_string();
+    assert_eq!(problem, "instance: it belongs to here, an earlier registration, and this is there");
+    assert_eq!(listed[0].state, ExecutorState::Running);
+    backend.delete(&name(1)).await.unwrap();
+}
+
 /// A crash while a folder was made or removed leaves nothing that counts, and the next start takes it away.
 #[tokio::test]
 async fn half_made_and_half_removed_folders_are_swept() {
