@@ -14,6 +14,7 @@ mod isolation;
 mod jobs;
 mod repository;
 mod restart;
+mod trust;
 mod upheaval;
 mod workflow;
 mod world;

@@ -57,13 +57,11 @@ impl World {
     /// Pushes workflows in one push, `LABEL` and `PROGRAM` filled in; returns their runs in the order of the files. A
     /// later push starts its own workflows only, not these again.
     pub(crate) async fn push(&self, workflows: &[(&str, &str)]) -> Vec<Run> {
-        let program = self.controller.program().display().to_string();
         let files: Vec<(String, String)> = workflows
             .iter()
             .map(|(file, text)| {
                 let trigger = format!("on:\n  push:\n    paths: ['.gitea/workflows/{file}']\n");
-                let text = text.replace("LABEL", &self.label).replace("PROGRAM", &program);
-                let text = text.replace("on: push\n", &trigger);
+                let text = self.filled_in(text).replace("on: push\n", &trigger);
                 (format!(".gitea/workflows/{file}"), text)
             })
             .collect();
@@ -79,6 +77,12 @@ impl World {
             }
             count = runs.len() + 1;
         }
+    }
+
+    /// A workflow for this controller: `LABEL` and `PROGRAM` filled in.
+    pub(crate) fn filled_in(&self, workflow: &str) -> String {
+        let program = self.controller.program().display().to_string();
+        workflow.replace("LABEL", &self.label).replace("PROGRAM", &program)
     }
 
     /// Pushes one workflow; returns its run.
