@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use super::super::{ExecutorState, Exit};
 use super::isolation::{Isolation, JobUser, accounts};
 use super::process::Process;
+use super::removal::remove_tree;
 use crate::files::{self, Reserved};
 
 /// Two calls of 16 MiB and a line.
@@ -334,27 +335,4 @@ pub(super) fn sweep(executors: &Path) -> io::Result<()> {
 
 fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
-}
-
-/// Like `remove_dir_all`, but not stopped by folders whose owner may not write them. Links are not followed.
-fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_up(path)?;
-            fs::remove_dir_all(path)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
-}
-
-fn open_up(dir: &Path) -> io::Result<()> {
-    fs::set_permissions(dir, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
-    }
-    Ok(())
 }

@@ -9,6 +9,7 @@ mod folder;
 pub mod isolation;
 mod log;
 mod process;
+mod removal;
 mod starting;
 pub mod supervisor;
 mod watch;
