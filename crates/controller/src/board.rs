@@ -150,6 +150,7 @@ pub struct Board {
     limits: Limits,
     clock: Clock,
     chronicle: Chronicle,
+    telling: Mutex<()>,
     changed: watch::Sender<()>,
     recovery: Mutex<Recovery>,
 }
@@ -165,6 +166,7 @@ impl Board {
             limits,
             clock,
             chronicle,
+            telling: Mutex::default(),
             changed: watch::Sender::new(()),
             recovery: Mutex::new(Recovery::Begun),
         }
@@ -224,22 +226,24 @@ impl Board {
     /// Brings an event to a life; none when the board does not know it.
     pub fn apply(&self, id: AssignmentId, event: Event) -> Option<Vec<Action>> {
         let now = self.now();
+        // Lives change one at a time and are told in that order; without the board's lock, since whoever writes may ask
+        // the board.
+        let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries = self.lock();
         let entry = entries.get_mut(&id)?;
         let before = entry.life.clone();
         let mut actions = entry.life.apply(event.clone(), now, &self.limits);
-        // Under the lock: what happens to a life is told in the order in which it happens.
-        let subject = entry.subject(id);
-        for happening in happenings(&before, &event, &entry.life, now) {
-            self.chronicle.tell(&subject, &entry.life, &happening);
-        }
         if !entry.life.payload_needed() {
             entry.payload = None;
         }
-        if *entry.life.phase() == Phase::Gone {
-            entries.remove(&id);
-        }
+        let (subject, after) = (entry.subject(id), entry.life.clone());
         drop(entries);
+        for happening in happenings(&before, &event, &after, now) {
+            self.chronicle.tell(&subject, &after, &happening);
+        }
+        if *after.phase() == Phase::Gone {
+            self.lock().remove(&id);
+        }
         let before = actions.len();
         actions.retain(|action| *action != Action::Wake);
         if actions.len() != before {

@@ -96,6 +96,21 @@ async fn one_whole_task() {
     world.finish().await;
 }
 
+/// CMP-11: the log for people names repository and job, and whoever writes it may ask for them at any time.
+#[tokio::test]
+async fn a_job_in_words_for_people() {
+    let world = planned(Plan::capacity(1).set("LOG_FORMAT", "text").set("LOG_LEVEL", "info")).await;
+    let job = world.push_one(job("plain", &["say hello"]));
+    world.ends_as(job, Status::Success, SOON).await;
+    world.nothing_left().await;
+    let (task, log) = (world.task_of(job), world.log());
+    for line in ["waiting", "started as spiffe://", "success in "] {
+        let line = format!("task {task} acme/app `plain`: {line}");
+        assert!(log.contains(&line), "no {line:?} in:\n{log}");
+    }
+    world.finish().await;
+}
+
 /// NEW-130, T69: what a job that succeeds, one that waits, one that is cancelled and an object that cannot be read move.
 #[tokio::test]
 async fn metrics_of_jobs() {
