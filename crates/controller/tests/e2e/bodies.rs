@@ -35,8 +35,8 @@ jobs:
     assert!(log.contains(&format!("pushed {head}")), "{head} is not in:\n{log}");
 }
 
-/// NEW-106, NEW-110, F105: an artifact of 200 MiB up and down arrives whole, and neither the controller nor the executor keeps more
-/// than a few buffers of it.
+/// NEW-106, NEW-110, F105: an artifact of 200 MiB up and down arrives whole, and neither the controller nor the
+/// executor keeps more than a few buffers of it.
 #[tokio::test]
 async fn a_large_artifact_passes_without_being_kept() {
     const WORKFLOW: &str = "

@@ -1,5 +1,5 @@
-//! The cancel button at every moment of a job: the run is cancelled, nothing of the job is left, its log is closed, and its
-//! slot serves the next one.
+//! The cancel button at every moment of a job: the run is cancelled, nothing of the job is left, its log is closed, and
+//! its slot serves the next one.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

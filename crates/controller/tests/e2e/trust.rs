@@ -28,8 +28,8 @@ async fn run_of(world: &World, commit: &str) -> Run {
     world.gitea.runs_of_commit(&world.repository, commit, 1, SOON).await.unwrap().remove(0)
 }
 
-/// NEW-120, F120, T21: a pull request is untrusted, be it from a fork or from a branch of the repository itself, and has the
-/// identity of the repository it is for.
+/// NEW-120, F120, T21: a pull request is untrusted, be it from a fork or from a branch of the repository itself, and
+/// has the identity of the repository it is for.
 #[tokio::test]
 async fn pull_requests_are_untrusted() {
     let world = World::new(1).await;
@@ -49,7 +49,8 @@ async fn pull_requests_are_untrusted() {
     assert_eq!(identity(&world, &run_of(&world, &foreign).await).await, untrusted);
 }
 
-/// NEW-121, F121, T21: with a policy file only the refs and workflow files that it names are trusted; the rest runs untrusted.
+/// NEW-121, F121, T21: with a policy file only the refs and workflow files that it names are trusted; the rest runs
+/// untrusted.
 #[tokio::test]
 async fn a_policy_file_names_refs_and_workflow_files() {
     let dir = workplace(&std::env::temp_dir()).unwrap();
@@ -70,8 +71,8 @@ async fn a_policy_file_names_refs_and_workflow_files() {
     assert_eq!(identity(&world, &of_topic).await, untrusted);
 }
 
-/// NEW-122, F122, T21: a repository that is moved to another owner and renamed runs under its new names. Who takes its old name
-/// does not get its identity, until an operator confirms.
+/// NEW-122, F122, T21: a repository that is moved to another owner and renamed runs under its new names. Who takes its
+/// old name does not get its identity, until an operator confirms.
 #[tokio::test]
 async fn a_name_that_was_given_up_keeps_its_identity() {
     let mut world = World::new(1).await;

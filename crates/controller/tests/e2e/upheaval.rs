@@ -29,7 +29,8 @@ async fn registration(world: &mut World) -> Runner {
     world.controller.online(&world.gitea, &world.label, SOON).await.unwrap()
 }
 
-/// NEW-26, NEW-159: the repository of a running job is deleted: the executor goes, and the slot serves another repository.
+/// NEW-26, NEW-159: the repository of a running job is deleted: the executor goes, and the slot serves another
+/// repository.
 #[tokio::test]
 async fn a_deleted_repository_takes_its_job_with_it() {
     let mut world = World::new(1).await;
@@ -43,7 +44,8 @@ async fn a_deleted_repository_takes_its_job_with_it() {
     world.serves_another_job().await;
 }
 
-/// Gitea deletes no run that has not ended, and the attempt disturbs nobody; one that has ended goes, and nobody misses it.
+/// Gitea deletes no run that has not ended, and the attempt disturbs nobody; one that has ended goes, and nobody misses
+/// it.
 #[tokio::test]
 async fn a_run_is_deleted_once_it_has_ended() {
     let world = World::new(1).await;
@@ -57,8 +59,8 @@ async fn a_run_is_deleted_once_it_has_ended() {
     world.serves_another_job().await;
 }
 
-/// NEW-12, F11: a runner that an administrator switched off gets no task, although it asks; its job ends well, and once it is
-/// switched on again the next one runs.
+/// NEW-12, F11: a runner that an administrator switched off gets no task, although it asks; its job ends well, and once
+/// it is switched on again the next one runs.
 #[tokio::test]
 async fn a_runner_is_switched_off_and_on_again() {
     let mut world = World::new(2).await;
@@ -88,8 +90,8 @@ async fn fetches(world: &World) -> u64 {
     count.unwrap_or("0").parse().unwrap()
 }
 
-/// NEW-12, F11, T32: the registration is deleted in Gitea: not ready with the reason, the log names the remedy, the job is
-/// not touched; with the remedy the program serves jobs again.
+/// NEW-12, F11, T32: the registration is deleted in Gitea: not ready with the reason, the log names the remedy, the job
+/// is not touched; with the remedy the program serves jobs again.
 #[tokio::test]
 async fn a_deleted_registration_is_told_and_replaced() {
     let mut world = World::new(2).await;
@@ -123,9 +125,9 @@ async fn a_deleted_registration_is_told_and_replaced() {
     );
 }
 
-/// NEW-13, NEW-28, NEW-161, F03, F159, T3: a job without `runs-on` is served by the default backend. Gitea ends in order and
-/// is killed while it runs, and comes back each time: SUCCESS, every line once. A server of its own: every runner of a shared
-/// one would take such a job.
+/// NEW-13, NEW-28, NEW-161, F03, F159, T3: a job without `runs-on` is served by the default backend. Gitea ends in
+/// order and is killed while it runs, and comes back each time: SUCCESS, every line once. A server of its own: every
+/// runner of a shared one would take such a job.
 #[tokio::test]
 async fn gitea_restarts_twice_around_a_job_without_a_label() {
     const UNLABELLED: &str = "
