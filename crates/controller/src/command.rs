@@ -61,13 +61,16 @@ fn dispatch(command: Command) -> ExitCode {
         Command::Svid(args) => in_runtime(show_svid(args)),
         Command::Config { view } => show_config(view),
         Command::Identity { of: IdentityOf::Pins { verb } } => in_runtime(pins(verb)),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut args::documented(), "gitea-dynamic-runner", &mut script);
-            answer(&String::from_utf8_lossy(&script))
-        }
+        Command::Completions { shell } => answer(&completions(shell)),
         Command::Man { dir } => write_manual(dir.as_deref()),
     }
+}
+
+fn completions(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut args::documented(), "gitea-dynamic-runner", &mut script);
+    // clap_complete takes the hyphens of a program's name for words of their own in one of two places (clap issue 6421).
+    String::from_utf8_lossy(&script).replace("gitea__subcmd__dynamic__subcmd__runner", "gitea__dynamic__runner")
 }
 
 fn write_manual(dir: Option<&Path>) -> ExitCode {

@@ -57,6 +57,11 @@ fn completions_and_manual_pages() {
         let script = text(&script.stdout);
         assert!(script.contains("standalone") && !script.contains("supervise"), "{shell}");
     }
+    let words = "COMP_WORDS=(gitea-dynamic-runner standalone --cap); COMP_CWORD=2";
+    let asked = "source <(\"$0\" completions bash); WORDS; _gitea__dynamic__runner \"$0\" --cap standalone";
+    let bash = ["-c", &format!("{}; echo \"${{COMPREPLY[*]}}\"", asked.replace("WORDS", words))].map(str::to_owned);
+    let bash = Command::new("bash").args(bash).arg(env!("CARGO_BIN_EXE_gitea-dynamic-runner")).output().unwrap();
+    assert_eq!(text(&bash.stdout), "--capacity\n", "{}", text(&bash.stderr));
     let dir = tempfile::tempdir().unwrap();
     let listed = run(&["man", dir.path().to_str().unwrap()], &[]);
     exits(&listed, 0);
