@@ -150,6 +150,7 @@ async fn without_isolation_a_hostile_step_finds_everything() {
         "envelope-key",
         "environment",
         "file",
+        "kernel-key",
         "registration-token",
         "svid",
     ];

@@ -5,7 +5,8 @@
 //! ```text
 //! supervisor ── stage::outer ──────────── stage::inner ──exec──▶ executor
 //!               new namespaces; waits     first process of the new PID namespace:
-//!               and ends as it ended      mounts, gives up every right
+//!               and ends as it ended      mounts, gives up every right and
+//!                                           some system calls
 //! ```
 //!
 //! Invariants: what a job may see is decided by `plan`, a pure function; every file of the host is read-only to
@@ -13,6 +14,7 @@
 //! step of this fails.
 
 pub(super) mod accounts;
+mod kernel;
 mod mounts;
 mod plan;
 mod refusal;

@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::folder::Folder;
 use super::super::supervisor::{CANNOT_START, executor};
-use super::{Isolation, JobUser, mounts, plan::plan};
+use super::{Isolation, JobUser, kernel, mounts, plan::plan};
 
 /// The hidden sub-command of the first stage; the folder and the caller's process id come behind it.
 pub const OUTER: &str = "isolate";
@@ -141,6 +141,7 @@ fn enclose(folder: &Folder) -> io::Result<std::convert::Infallible> {
         return Err(io::Error::other("the supervisor is gone"));
     }
     std::env::set_current_dir(&work).map_err(named(format!("enter {}", work.display())))?;
+    kernel::close_doors().map_err(named("close the kernel's key rings (seccomp)".to_owned()))?;
     let mut executor = executor(folder, launch);
     let error = executor.exec();
     Err(named(format!("start {}", executor.get_program().display()))(error))
