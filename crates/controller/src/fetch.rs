@@ -11,6 +11,7 @@ mod pace;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use domain::assignment::{Assignment, Rules, step_count, task_id};
@@ -29,7 +30,7 @@ use crate::gitea::{Declared, Gitea, GiteaError, Lane, Trouble};
 use crate::grants;
 use crate::ops::Ops;
 use crate::queue::ledger::Ledger;
-use crate::queue::{Disposition, Message, Queue};
+use crate::queue::{Disposition, Message, Queue, QueueError};
 use crate::sealing::Sealing;
 use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_transition, scheduler_error};
 use pace::Pace;
@@ -74,6 +75,8 @@ pub struct Fetch {
     pub ops: Ops,
     /// Publishes that are repeated in the background.
     pub tracker: TaskTracker,
+    /// Tasks that the queue does not take now; while there are any nothing is fetched.
+    pub unwritten: AtomicUsize,
 }
 
 impl Fetch {
@@ -118,9 +121,10 @@ impl Fetch {
         }
     }
 
-    /// The right to fetch: free slots less what is held, and the look-ahead (NEW-5, NEW-9).
+    /// The right to fetch: free slots less what is held, and the look-ahead (NEW-5, NEW-9). None while a task is in our
+    /// memory only: the next one would be there as well, and a crash would lose both (NEW-15).
     fn permits(&self) -> usize {
-        if self.board.recovery() < Recovery::Complete {
+        if self.board.recovery() < Recovery::Complete || self.unwritten.load(Ordering::SeqCst) > 0 {
             return 0;
         }
         let now = self.board.occupancy();
@@ -227,24 +231,33 @@ impl Fetch {
         let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
         self.put_on_board(id, Some(Card::of_assignment(&assignment)), life).await;
         let message = Message { id, digest: assignment.digest.clone(), backend: assignment.backend, body };
-        if !self.publish(&message).await {
+        if let Err(error) = self.publish(&message).await {
+            // What is wrong with this one message is wrong with no other.
+            let of_queue = !matches!(error, QueueError::Conflict { .. } | QueueError::Ended { .. });
+            let counted = usize::from(of_queue);
+            self.unwritten.fetch_add(counted, Ordering::SeqCst);
             let this = Arc::clone(self);
-            self.tracker.spawn(async move { this.publish_again(message).await });
+            self.tracker.spawn(async move {
+                this.publish_again(message).await;
+                // Written, or its job has ended; then the next task tries whether there is room.
+                if this.unwritten.fetch_sub(counted, Ordering::SeqCst) == counted {
+                    this.ops.readiness.set(|conditions| conditions.unwritten = None);
+                }
+            });
         }
     }
 
-    async fn publish(&self, message: &Message) -> bool {
+    async fn publish(&self, message: &Message) -> Result<(), QueueError> {
         match self.queue.publish(message.clone()).await {
             Ok(_new_or_the_same) => {
-                self.ops.readiness.set(|conditions| conditions.queue_trouble = None);
                 self.board.apply(message.id, Event::Persisted);
-                true
+                Ok(())
             }
             Err(error) => {
-                self.ops.readiness.set(|conditions| conditions.queue_trouble = Some(error.to_string()));
+                self.ops.readiness.set(|conditions| conditions.unwritten = Some(error.to_string()));
                 scheduler_error(&format!("dispatch Gitea task {}: {error}", message.id.task()));
                 self.board.apply(message.id, Event::WaitsFor { what: error.to_string() });
-                false
+                Err(error)
             }
         }
     }
@@ -258,7 +271,7 @@ impl Fetch {
             let ours = |view: &View| view.card.as_ref().is_some_and(|card| card.digest == message.digest);
             let view = self.board.view(message.id).filter(ours);
             let still_fetched = view.is_some_and(|view| *view.life.phase() == Phase::Fetched);
-            if !still_fetched || self.publish(&message).await {
+            if !still_fetched || self.publish(&message).await.is_ok() {
                 return;
             }
         }

@@ -91,6 +91,7 @@ fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
         capabilities: Arc::clone(capabilities),
         ops: parts.ops.clone(),
         tracker: parts.tracker.clone(),
+        unwritten: Default::default(),
     }
 }
 

@@ -3,8 +3,11 @@
 use domain::identity::{IdentityCase, IdentityRules};
 use domain::lifecycle::Limits;
 use domain::policy::{LabelMap, TrustPolicy};
+use futures::future::BoxFuture;
 use jiff::SignedDuration;
+use std::sync::atomic::AtomicBool;
 use testkit::gitea::{Gitea as Double, JobSpec, JobState, Status};
+use tokio::sync::watch;
 
 use super::*;
 use crate::chronicle::Chronicle;
@@ -17,6 +20,7 @@ use crate::ops::metrics::Metrics;
 use crate::ops::readiness::Readiness;
 use crate::ops::status::StatusSnapshot;
 use crate::queue::embedded::{Embedded, Settings};
+use crate::queue::{Delivery, Published, Waiting};
 use crate::report::Report;
 use crate::rotation::Ring;
 
@@ -26,8 +30,47 @@ const SOON: Duration = Duration::from_secs(60);
 /// The fetch and the report room of one process, between the double and a queue that takes 64 KiB a message.
 struct Rooms {
     fetch: Arc<Fetch>,
+    disk: Arc<Disk>,
     stop: CancellationToken,
     _report: tokio::task::JoinHandle<()>,
+}
+
+/// A queue on a disk that may be full.
+struct Disk {
+    queue: Embedded,
+    is_full: AtomicBool,
+    /// How many messages it did not take.
+    refused: watch::Sender<usize>,
+}
+
+impl Queue for Disk {
+    fn publish(&self, message: Message) -> BoxFuture<'_, Result<Published, QueueError>> {
+        if !self.is_full.load(Ordering::SeqCst) {
+            return self.queue.publish(message);
+        }
+        self.refused.send_modify(|refused| *refused += 1);
+        Box::pin(async { Err(QueueError::Full { cause: "no space".into(), remedy: "free some".into() }) })
+    }
+
+    fn largest_message(&self) -> usize {
+        self.queue.largest_message()
+    }
+
+    fn list(&self, backend: domain::id::Backend) -> BoxFuture<'_, Result<Vec<Waiting>, QueueError>> {
+        self.queue.list(backend)
+    }
+
+    fn pull(
+        &self,
+        backend: domain::id::Backend,
+        now: jiff::Timestamp,
+    ) -> BoxFuture<'_, Result<Option<Delivery>, QueueError>> {
+        self.queue.pull(backend, now)
+    }
+
+    fn settle(&self, id: AssignmentId, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>> {
+        self.queue.settle(id, disposition)
+    }
 }
 
 impl Drop for Rooms {
@@ -39,7 +82,9 @@ impl Drop for Rooms {
 async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials, dir: &std::path::Path) -> Rooms {
     let instance: domain::id::InstanceId = "f66f031b".parse().unwrap();
     let settings = Settings { max_bytes: 1 << 20, ..Settings::new(dir.join("queue.db")) };
-    let queue = Arc::new(Embedded::open(settings).await.unwrap());
+    let queue = Embedded::open(settings).await.unwrap();
+    let ledger = queue.ledger();
+    let disk = Arc::new(Disk { queue, is_full: AtomicBool::new(false), refused: watch::Sender::new(0) });
     let metrics = Metrics::new(&instance);
     let chronicle = Chronicle::new(metrics.clone(), instance.clone());
     let board = Arc::new(Board::new(Limits::default(), Clock::start(), chronicle));
@@ -58,8 +103,8 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
     let fetch = Arc::new(Fetch {
         gitea: Arc::new(Gitea::new(&double.url(), credential).unwrap()),
         board: Arc::clone(&board),
-        ledger: queue.ledger(),
-        queue,
+        ledger,
+        queue: Arc::clone(&disk) as Arc<dyn Queue>,
         sealing: Arc::new(Sealing::new(ring(dir), "ci", instance.clone())),
         labels: labels.declared(&[LOCAL], domain::policy::SelfHosted::Declared),
         rules: Arc::new(Rules {
@@ -77,10 +122,11 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
         capabilities: Arc::default(),
         ops: ops.clone(),
         tracker: TaskTracker::new(),
+        unwritten: AtomicUsize::new(0),
     });
     let stop = CancellationToken::new();
     let report = Arc::new(Report { board, ops, tracker: TaskTracker::new(), under_way: Default::default() });
-    Rooms { fetch, _report: tokio::spawn(report.run(stop.clone())), stop }
+    Rooms { fetch, disk, _report: tokio::spawn(report.run(stop.clone())), stop }
 }
 
 fn ring(dir: &std::path::Path) -> Arc<Ring> {
@@ -157,4 +203,34 @@ async fn a_task_that_ended_here_is_not_taken_again() {
     after.fetch.accept(task).await;
     refused(&double, job, "superseded: this very task").await;
     assert!(after.fetch.queue.list(LOCAL).await.unwrap().is_empty());
+}
+
+/// NEW-15, NEW-9: while a task cannot be written no other one is fetched, which a crash would lose with it; afterwards
+/// both are there.
+#[tokio::test]
+async fn nothing_is_fetched_while_the_queue_is_full() {
+    let double = Double::start().await;
+    let credential = double.register("runner", ["self-hosted", "local"]);
+    let dir = tempfile::tempdir().unwrap();
+    let rooms = rooms(&double, &credential, dir.path()).await;
+    rooms.disk.is_full.store(true, Ordering::SeqCst);
+    let jobs = ["first", "second"].map(|key| double.push_one(JobSpec::new(key).runs_on(["local"])));
+    let loop_ = tokio::spawn(Arc::clone(&rooms.fetch).run(rooms.stop.clone()));
+    // The second try comes a second after the first one; the loop had all of it for another FetchTask.
+    let mut refused = rooms.disk.refused.subscribe();
+    tokio::time::timeout(SOON, refused.wait_for(|&refused| refused > 1)).await.unwrap().unwrap();
+    let running = |double: &Double| jobs.iter().filter(|&&job| double.state(job).status == Status::Running).count();
+    assert_eq!((double.counters().fetches, running(&double)), (1, 1));
+    assert!(rooms.fetch.ops.readiness.conditions().unwritten.is_some_and(|trouble| trouble.contains("full")));
+    rooms.disk.is_full.store(false, Ordering::SeqCst);
+    double.wait_for("both are held", |double| running(double) == 2, SOON).await.unwrap();
+    let written = async {
+        while rooms.fetch.queue.list(LOCAL).await.unwrap().len() != 2 {
+            tokio::task::yield_now().await
+        }
+    };
+    tokio::time::timeout(SOON, written).await.unwrap();
+    assert_eq!(rooms.fetch.ops.readiness.conditions().unwritten, None);
+    rooms.stop.cancel();
+    loop_.await.unwrap();
 }

@@ -66,6 +66,8 @@ pub struct Conditions {
     pub svid: Svid,
     /// Set by the queue: what is wrong with it, in its own words.
     pub queue_trouble: Option<String>,
+    /// Set by the fetch room: why a task cannot be written into the queue. Reading it may go well meanwhile.
+    pub unwritten: Option<String>,
     /// Set by the lease.
     pub leader: Leader,
     /// Set by the shutdown.
@@ -111,7 +113,7 @@ impl Conditions {
     }
 
     fn queue(&self) -> Option<NotReady> {
-        self.queue_trouble.as_ref().map(|trouble| because("queue_away", trouble))
+        self.unwritten.as_ref().or(self.queue_trouble.as_ref()).map(|trouble| because("queue_away", trouble))
     }
 
     fn identity(&self, now: Timestamp) -> Option<NotReady> {
@@ -213,6 +215,7 @@ mod tests {
         check(|_| {}, 120, &["no_good_fetch"]);
         check(|c| c.fetch = Fetch::Failed { class: "unauthenticated", since: at(0) }, 1, &["no_good_fetch"]);
         check(|c| c.queue_trouble = Some("disk full".into()), 1, &["queue_away"]);
+        check(|c| c.unwritten = Some("disk full".into()), 1, &["queue_away"]);
         check(|c| c.svid = Svid::Missing, 1, &["no_svid"]);
         check(|c| c.svid = Svid::Foreign, 1, &["wrong_svid"]);
         check(|c| c.svid = Svid::Present { expires_at: at(30) }, 1, &["svid_expiring"]);

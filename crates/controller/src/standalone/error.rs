@@ -293,8 +293,9 @@ impl StartError {
 const GET_TOKEN: &str = "copy a registration token in Gitea (Site Administration → Actions → Runners → Create new Runner, or \
                          the same in the settings of an organisation or repository)";
 
-const FREE_SPACE: &str =
-    "free some space there, or name a folder on another local disk with --state DIR; nothing was lost";
+const FREE_SPACE: &str = "free some space there, or name a folder on another local disk with --state DIR; what was \
+     written there is kept; a task that came when the disk was full already, and could not be written before this \
+     program ended, is lost, and its job fails by Gitea's time-out";
 
 const GET_RUNNER: &str = "https://gitea.com/gitea/runner/releases, or build it with `go install \
                           gitea.com/gitea/runner@v1.0.8`, whose file is named runner and lies in $(go env GOPATH)/bin";
