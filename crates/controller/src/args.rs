@@ -201,7 +201,7 @@ pub struct StandaloneArgs {
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// How many jobs run at the same time, 1 to 1024 (default: 1)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub capacity: Option<String>,
     /// One more label for runs-on, beside `self-hosted` and `local`; may be repeated (default: none)
     #[arg(long, value_name = "L")]
@@ -428,6 +428,13 @@ mod tests {
             assert!(usage(surplus).contains("Usage"), "{surplus}: {}", usage(surplus));
         }
         assert!(usage("status --state a --ops http://127.0.0.1:1").contains("cannot be used with"));
+    }
+
+    /// CFG-9: a negative number reaches the rule that refuses it.
+    #[test]
+    fn a_negative_capacity_is_a_value() {
+        let Command::Standalone(args) = run("standalone --capacity -1") else { panic!("no standalone") };
+        assert_eq!(args.capacity.as_deref(), Some("-1"));
     }
 
     /// `--help` says what to write into runs-on, and the exit codes; the hidden word stays hidden.

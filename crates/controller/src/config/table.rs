@@ -238,8 +238,8 @@ settings! {
         "a comma list of absolute paths, each with :rw behind it to be writable",
         "What isolated jobs see although it lies in the home folder or below /tmp.";
     LOCAL_PROCESSES: NonZeroU32 = Some("4096"), With(LocalWorker), Optional, Plain,
-        value::count::<4_194_304>,
-        "an integer from 1 to 4194304",
+        value::count_from::<64, 4_194_304>,
+        "an integer from 64 to 4194304 (the official runner alone takes a dozen or more)",
         "Most processes and threads of an isolated job.";
     LOOK_AHEAD: u32 = Some("0"), Always, Optional, Plain,
         value::number::<32>,

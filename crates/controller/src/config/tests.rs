@@ -102,9 +102,26 @@ fn wrong_values() {
     );
     one_error(&[("GITEA_INSTANCE_URL", "http://git.example.org")], "in clear text; use https");
     one_error(&[("RUNNER_FACADE_SPIFFE_ID", "spiffe://other.org/x")], "is not inside TRUST_DOMAIN");
+    one_error(&[("LOCAL_PROCESSES", "1")], "LOCAL_PROCESSES: \"1\" is not accepted; it must be an integer from 64 to");
+    one_error(&[("LOCAL_SHARED", "/")], "LOCAL_SHARED: \"/\": / is the whole host");
+    one_error(&[("LOCAL_SHARED", "/,/nowhere/shared")], "LOCAL_SHARED: \"/,/nowhere/shared\": / is the whole host");
+    one_error(&[("LOCAL_SHARED", "/nowhere/shared:rw")], "LOCAL_SHARED: there is no /nowhere/shared");
     one_error(&[("DEFAULT_BACKEND", "vm")], "add vm-worker to COMPONENTS");
     one_error(&[("EXTRA_LABELS", "fast=local,big=pod")], "EXTRA_LABELS: backend pod");
     assert!(errors(&[("GITEA_INSTANCE_URL", "http://git.example.org"), ("ALLOW_PLAINTEXT", "true")]).is_empty());
+}
+
+/// CFG-9: what isolates jobs is judged as a whole before there is a registration.
+#[test]
+fn walls_are_judged_before_the_registration() {
+    let judged = |name: &str, value: &str| {
+        let (raw, _) = load(&SettingsArgs::default(), vec![(name.to_owned(), value.to_owned())]);
+        validate::local_jobs(&raw).err().map(|errors| errors.to_string())
+    };
+    for (name, value) in [("LOCAL_SHARED", "/nowhere/shared"), ("LOCAL_USERS", "2000000-1999999")] {
+        assert!(judged(name, value).is_some_and(|text| text.contains(name)), "{name}");
+    }
+    assert_eq!(judged("LOCAL_SHARED", "/usr"), None);
 }
 
 /// NEW-141: a password in a refused URL is not repeated.

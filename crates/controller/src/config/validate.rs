@@ -64,7 +64,8 @@ pub fn check_given(raw: &Raw) -> Result<(), ConfigErrors> {
 pub fn local_jobs(raw: &Raw) -> Result<(LocalJobs, Runner), ConfigErrors> {
     let reader = Reader { raw, read: RefCell::default(), errors: RefCell::default() };
     let found = reader.local().zip(reader.runner());
-    found.ok_or_else(|| ConfigErrors(reader.errors.into_inner()))
+    let errors = reader.errors.into_inner();
+    found.filter(|_| errors.is_empty()).ok_or(ConfigErrors(errors))
 }
 
 /// Reads settings through their rows and keeps every error.
@@ -317,11 +318,19 @@ impl Reader<'_> {
                 "name at least as many",
             ));
         }
+        let shared = shared?.unwrap_or_default();
+        for missing in shared.iter().filter(|shared| matches!(shared.path.try_exists(), Ok(false))) {
+            self.error(SettingError::new(
+                "LOCAL_SHARED",
+                format!("LOCAL_SHARED: there is no {}", missing.path.display()),
+                "make it first, or take it out",
+            ));
+        }
         Some(LocalJobs {
             isolation: isolation?,
             users,
             processes: processes?,
-            shared: shared?.unwrap_or_default(),
+            shared,
             home: self.raw.home.clone(),
             secrets,
         })

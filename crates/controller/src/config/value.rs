@@ -180,6 +180,11 @@ pub(super) fn count<const MAX: u32>(text: &str) -> Result<NonZeroU32, Problem> {
     digits(text).filter(|n| n.get() <= MAX).ok_or(Problem::Breaks)
 }
 
+/// A count from `MIN` to `MAX`.
+pub(super) fn count_from<const MIN: u32, const MAX: u32>(text: &str) -> Result<NonZeroU32, Problem> {
+    count::<MAX>(text).and_then(|count| if count.get() < MIN { Err(Problem::Breaks) } else { Ok(count) })
+}
+
 /// A number from 0 to `MAX`.
 pub(super) fn number<const MAX: u32>(text: &str) -> Result<u32, Problem> {
     match text {
@@ -285,7 +290,11 @@ pub(super) fn shared(text: &str) -> Result<Vec<Shared>, Problem> {
             Some(path) => (path, Access::Writable),
             None => (item, Access::ReadOnly),
         };
-        Ok(Shared { path: absolute(path)?, access })
+        let path = absolute(path)?;
+        if path.parent().is_none() {
+            return invalid("/ is the whole host; name what jobs need");
+        }
+        Ok(Shared { path, access })
     };
     text.split(',').map(str::trim).map(one).collect()
 }
@@ -357,7 +366,9 @@ mod tests {
         let shared_path = |path: &str, access| Shared { path: path.into(), access };
         let both = vec![shared_path("/a b", Access::ReadOnly), shared_path("/c", Access::Writable)];
         assert_eq!(shared("/a b, /c:rw"), Ok(both));
-        assert!(shared("a").is_err() && shared("/a,").is_err());
+        for bad in ["a", "/a,", "/", "/:rw", "//", "/a,/."] {
+            assert!(shared(bad).is_err(), "{bad}");
+        }
     }
 
     /// CFG-9: counts that are not counts.
@@ -368,6 +379,8 @@ mod tests {
         }
         assert_eq!(count::<1024>("1024").map(NonZeroU32::get), Ok(1024));
         assert!(count::<1024>("1025").is_err());
+        assert_eq!(count_from::<64, 100>("64").map(NonZeroU32::get), Ok(64));
+        assert!(count_from::<64, 100>("63").is_err() && count_from::<64, 100>("101").is_err());
         assert_eq!(number::<32>("0"), Ok(0));
         assert!(number::<32>("33").is_err());
         assert_eq!(span::<1, 86_400>("1h 30m"), Ok(Duration::from_secs(5400)));
