@@ -1,5 +1,7 @@
 //! Why this host does not isolate jobs, and what to do about it. Pure.
 
+use std::path::Path;
+
 /// What the host says about user namespaces: the text of a file below `/proc/sys`, none where it is missing.
 pub(super) type Switch<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
@@ -40,9 +42,56 @@ pub(super) fn refusal(said: &str, root: bool, switch: &Switch<'_>) -> Refusal {
     }
 }
 
+/// The word of a stage that was denied a file, when `folder` on the way to `target` lets nobody else pass: the users of
+/// jobs are none of the host's. Sharing the target would not help, because the way to it stays.
+pub(super) fn closed_way(said: &str, folder: &Path, target: &Path) -> Refusal {
+    let (folder, target) = (folder.display(), target.display());
+    Refusal {
+        cause: format!(
+            "jobs cannot be isolated on this host: {}: {folder} lets only its owner and group pass, and each job runs as a \
+             user of its own",
+            said.trim().replace('\n', "; ")
+        ),
+        remedy: format!(
+            "move {target} to where everybody may pass (a program: /usr/local/bin), or open the way with chmod o+x {folder}"
+        ),
+    }
+}
+
+/// The first folder on the way to `target` that others may not pass, by its mode. What lies in a `covered` folder is
+/// reached by a way that we make.
+pub(super) fn first_closed<'a>(
+    target: &'a Path,
+    covered: &[&Path],
+    mode: &dyn Fn(&Path) -> Option<u32>,
+) -> Option<&'a Path> {
+    const OTHERS_PASS: u32 = 0o001;
+    let mut way: Vec<&Path> = target.ancestors().skip(1).collect();
+    way.reverse();
+    let open = |folder: &Path| covered.iter().any(|covered| folder.starts_with(covered));
+    way.into_iter().find(|folder| !open(folder) && mode(folder).is_some_and(|mode| mode & OTHERS_PASS == 0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// NEW-171, NEW-172: a closed folder is named, and what helps; a hidden one is no obstacle.
+    #[test]
+    fn a_closed_folder_on_the_way() {
+        let mode = |folder: &Path| Some(if folder.ends_with("closed") { 0o40_700 } else { 0o40_755 });
+        let closed = |target, covered: &[&'static str]| {
+            let covered: Vec<&Path> = covered.iter().map(Path::new).collect();
+            first_closed(Path::new(target), &covered, &mode)
+        };
+        assert_eq!(closed("/opt/closed/in/runner", &[]), Some(Path::new("/opt/closed")));
+        assert_eq!(closed("/opt/open/runner", &[]), None);
+        assert_eq!(closed("/opt/closed/in/runner", &["/opt/closed"]), None);
+        assert_eq!(closed("/opt/closed", &[]), None);
+        let refusal = closed_way("start /o/r: Permission denied\n", "/o".as_ref(), "/o/r".as_ref());
+        assert!(refusal.cause.contains("denied: /o lets only its owner"), "{}", refusal.cause);
+        assert!(refusal.remedy.starts_with("move /o/r ") && refusal.remedy.ends_with("chmod o+x /o"));
+    }
 
     /// NEW-172: the reason and both remedies, whatever the host forbids.
     #[test]

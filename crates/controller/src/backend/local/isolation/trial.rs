@@ -1,13 +1,13 @@
 //! Whether this host isolates jobs: tried once at the start, with the very walls that jobs get (NEW-172).
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use super::super::folder::{Folder, LaunchFile};
-use super::refusal::refusal;
+use super::refusal::{Refusal, closed_way, first_closed, refusal};
 use super::{Isolation, JobUser, UserRange, Walls, somebody_in, stage};
 
 /// For a program behind walls to say its version.
@@ -50,13 +50,31 @@ async fn try_one(isolation: &Isolation, folder: Folder, program: PathBuf) -> Res
     if let Err(error) = folder.remove() {
         tracing::warn!(%error, "the folder of the trial stays until the next start");
     }
-    said.map_err(|said| refused(&said))
+    said.map_err(|said| match in_the_way(isolation, &program).filter(|_| said.contains("Permission denied")) {
+        Some((closed, target)) => closed_way(&said, closed, target).into(),
+        None => refused(&said),
+    })
+}
+
+/// The folder that keeps a user of a job's own from this program or from the state folder, and from which of them.
+fn in_the_way<'a>(isolation: &'a Isolation, program: &'a Path) -> Option<(&'a Path, &'a Path)> {
+    let JobUser::Own(_) = isolation.user else { return None };
+    let Walls { state, hidden, .. } = &isolation.walls;
+    let covered: Vec<&Path> = hidden.iter().chain([state]).map(PathBuf::as_path).collect();
+    let mode = |folder: &Path| Some(std::fs::metadata(folder).ok()?.permissions().mode());
+    let mut targets = [program, state.as_path()].into_iter();
+    targets.find_map(|target| Some((first_closed(target, &covered, &mode)?, target)))
+}
+
+impl From<Refusal> for NotIsolated {
+    fn from(Refusal { cause, remedy }: Refusal) -> Self {
+        Self { cause, remedy }
+    }
 }
 
 fn refused(said: &str) -> NotIsolated {
     let root = rustix::process::geteuid().is_root();
-    let refusal = refusal(said, root, &|file| std::fs::read_to_string(Path::new("/proc/sys").join(file)).ok());
-    NotIsolated { cause: refusal.cause, remedy: refusal.remedy }
+    refusal(said, root, &|file| std::fs::read_to_string(Path::new("/proc/sys").join(file)).ok()).into()
 }
 
 fn require_free(users: &UserRange) -> Result<(), NotIsolated> {
