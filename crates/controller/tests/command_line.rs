@@ -58,7 +58,8 @@ fn completions_and_manual_pages() {
         assert!(script.contains("standalone") && !script.contains("supervise"), "{shell}");
     }
     let words = "COMP_WORDS=(gitea-dynamic-runner standalone --cap); COMP_CWORD=2";
-    let asked = "source <(\"$0\" completions bash); WORDS; _gitea__dynamic__runner \"$0\" --cap standalone";
+    let asked =
+        "source <(\"$0\" completions bash); WORDS; _gitea__dynamic__runner gitea-dynamic-runner --cap standalone";
     let bash = ["-c", &format!("{}; echo \"${{COMPREPLY[*]}}\"", asked.replace("WORDS", words))].map(str::to_owned);
     let bash = Command::new("bash").args(bash).arg(env!("CARGO_BIN_EXE_gitea-dynamic-runner")).output().unwrap();
     assert_eq!(text(&bash.stdout), "--capacity\n", "{}", text(&bash.stderr));
