@@ -15,6 +15,9 @@ use crate::say::{self, Step};
 /// A cold build of everything on a slow machine fits.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
 
+/// Tests at a time, on two cores.
+const THREADS: &str = "4";
+
 /// What came out of a stage.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
@@ -89,6 +92,8 @@ pub(super) async fn command(stage: &str, root: &Path, program: impl Into<OsStrin
 pub(super) async fn cargo_test(stage: &str, root: &Path, targets: &[String]) -> Row {
     let mut command = Command::new(super::cargo());
     command.args(["test", "--workspace", "--no-fail-fast"]).args(targets).current_dir(root);
+    // Most tests wait for processes and servers, more than they compute.
+    command.env("RUST_TEST_THREADS", THREADS);
     let mut step = Step::begin(stage);
     let (tally, complaint) = match run(command, LIMIT, &mut step).await {
         Ok(finished) => {
