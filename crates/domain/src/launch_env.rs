@@ -22,6 +22,13 @@ const DEADLINE: &str = "CI_RUNNER_DEADLINE";
 const BINARY: &str = "GITEA_RUNNER_BINARY";
 const CONFIG: &str = "GITEA_RUNNER_CONFIG";
 
+/// Whether jobs see this variable of the controller's, or of a container's, environment: what a program expects of its
+/// host, and nothing else (NEW-116).
+#[must_use]
+pub fn is_inherited(name: &str) -> bool {
+    ["PATH", "LANG", "TZ", "USER", "LOGNAME", "SHELL"].contains(&name) || name.starts_with("LC_")
+}
+
 /// What an executor is told. Nothing in it is secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchEnv {

@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use domain::launch_env::is_inherited;
+
 use super::secret::plain;
 use super::setting::{Need, SettingError, Shown};
 use super::table;
 use crate::args::SettingsArgs;
-
-/// No settings of ours, but what a job expects of its host.
-const INHERITED: [&str; 9] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "SHELL", "TERM"];
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +124,7 @@ impl Raw {
         for (name, value) in variables {
             if name == "HOME" {
                 self.home = Some(value.into());
-            } else if INHERITED.contains(&name.as_str()) {
+            } else if is_inherited(&name) {
                 self.inherited.insert(name, value);
             } else if let Some(row) = table::row(&name) {
                 self.set(row.name, &value, Source::Environment);

@@ -2,11 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 
-/// Variables that pass as they are.
-const PASSED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SHELL"];
+use domain::launch_env::is_inherited;
 
-/// A family of variables that passes.
-const PASSED_PREFIX: &str = "LC_";
+/// Made for the job by whoever started the executor.
+const MADE: [&str; 2] = ["HOME", "TMPDIR"];
 
 /// Set from the launch environment: the job uses its own identity on purpose (requirements §2.2).
 pub(crate) struct Told<'a> {
@@ -36,7 +35,7 @@ pub(crate) fn of_runner(
 }
 
 fn passes(name: &OsStr) -> bool {
-    name.to_str().is_some_and(|name| PASSED.contains(&name) || name.starts_with(PASSED_PREFIX))
+    name.to_str().is_some_and(|name| MADE.contains(&name) || is_inherited(name))
 }
 
 #[cfg(test)]
