@@ -88,7 +88,19 @@ pub enum Report {
         interrupted: bool,
         /// Every final report of the runner was delivered.
         delivered: bool,
+        /// Why there never was a runner; none when there was one. Executors of before this field leave it out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        never_started: Option<NeverStarted>,
     },
+}
+
+/// Why an executor never had a runner. Text of the executor, no secret in it; readers bound it all the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeverStarted {
+    /// One word, as in the executor's log.
+    pub reason: String,
+    /// One sentence for people; may be empty.
+    pub detail: String,
 }
 
 /// The facade's answer to a [`Report`].
@@ -100,7 +112,28 @@ pub struct Reply {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
+
+    /// NEW-107: the last word of an executor that never had a runner, and that of an older executor.
+    #[test]
+    fn goodbyes() {
+        let old = r#"{"event":"goodbye","runner_exit":0,"interrupted":false,"delivered":true}"#;
+        let goodbye =
+            Report::Goodbye { runner_exit: Some(0), interrupted: false, delivered: true, never_started: None };
+        assert_eq!(serde_json::from_str::<Report>(old).unwrap(), goodbye);
+        assert_eq!(serde_json::to_string(&goodbye).unwrap(), old);
+        let never_started = NeverStarted { reason: "runner_not_started".to_owned(), detail: "no file".to_owned() };
+        let goodbye = Report::Goodbye {
+            runner_exit: None,
+            interrupted: false,
+            delivered: true,
+            never_started: Some(never_started),
+        };
+        let text = serde_json::to_string(&goodbye).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), goodbye);
+    }
 
     /// NEW-119: the table of §1.5.
     #[test]

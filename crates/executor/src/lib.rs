@@ -27,6 +27,7 @@ mod token;
 
 pub use limits::{Graces, Limits, Patience, StrayGraces};
 pub use link::{BoxStream, Link, Stream};
+pub use runner::files::{BaseError, check_base};
 pub use runner::launch::Starter;
 pub use runner::orphans::Orphans;
 pub use settings::Settings;

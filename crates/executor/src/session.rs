@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use domain::executor_api::Report;
+use domain::executor_api::{NeverStarted, Report};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -25,6 +25,7 @@ use crate::link::Link;
 use crate::proxy::{self, Proxy};
 use crate::runner::environment::{Told, of_runner};
 use crate::runner::files::{self, Files, Registration};
+use crate::runner::launch::NOT_STARTED;
 use crate::runner::process::{Ended, Process};
 use crate::settings::Settings;
 use crate::signals::Signals;
@@ -38,16 +39,16 @@ pub(crate) struct End {
     pub(crate) exit: Exit,
     /// More about it; may be empty.
     pub(crate) detail: String,
-    /// The runner's exit code; none when it never started or a signal ended it.
-    pub(crate) runner_exit: Option<i32>,
+    /// How the runner ended; none when it never started.
+    pub(crate) runner: Option<Ended>,
     /// An interruption happened while the runner lived.
     pub(crate) interrupted: bool,
 }
 
 impl End {
-    /// The runner was never started, or nothing is known of it.
+    /// The runner was never started.
     pub(crate) fn early(exit: Exit, detail: impl Into<String>) -> Self {
-        Self { exit, detail: detail.into(), runner_exit: None, interrupted: false }
+        Self { exit, detail: detail.into(), runner: None, interrupted: false }
     }
 }
 
@@ -148,7 +149,10 @@ async fn with_runner(
     settings.orphans.end().await;
     outbox.until(|spool| !spool.owes()).await;
     outbox.store().await;
-    let end = judged(&outbox, ended, watch.had_nothing_to_do(), declare_failed.load(Ordering::Relaxed));
+    let mut end = judged(&outbox, ended, watch.had_nothing_to_do(), declare_failed.load(Ordering::Relaxed));
+    if end.exit == Exit::NotStarted {
+        end.detail = format!("{} cannot be executed", settings.runner_binary.display());
+    }
     background.shutdown().await;
     if let Err(error) = dir.close() {
         tracing::warn!(%error, "the runner's directory was not removed");
@@ -181,19 +185,26 @@ fn judged(outbox: &Outbox, ended: Ended, nothing_to_do: bool, declare_failed: bo
         Exit::NothingToDo
     } else if declare_failed {
         Exit::NoFacade
-    } else if ended.code == Some(i32::from(crate::runner::launch::NOT_STARTED)) {
+    } else if ended.code == Some(i32::from(NOT_STARTED)) {
         Exit::NotStarted
     } else {
         let delivered = if lost { Delivered::NotAll } else { Delivered::All };
         Exit::Runner(RunnerEnd { code: ended.code, signal: ended.signal, delivered })
     };
-    End { exit, detail: String::new(), runner_exit: ended.code, interrupted }
+    let runner = (exit != Exit::NotStarted).then_some(ended);
+    End { exit, detail: String::new(), runner, interrupted }
 }
 
 /// The last word; tried for a short while only, since nothing depends on it.
 async fn goodbye(facade: &Facade, end: &End, patience: Duration) {
     let delivered = !matches!(end.exit, Exit::Runner(RunnerEnd { delivered: Delivered::NotAll, .. }));
-    let report = Report::Goodbye { runner_exit: end.runner_exit, interrupted: end.interrupted, delivered };
+    let never_started = NeverStarted { reason: end.exit.reason().to_owned(), detail: end.detail.clone() };
+    let report = Report::Goodbye {
+        runner_exit: end.runner.and_then(|ended| ended.code),
+        interrupted: end.interrupted,
+        delivered,
+        never_started: end.runner.is_none().then_some(never_started),
+    };
     let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
     let until = Instant::now() + patience;
     while let Some(left) = until.checked_duration_since(Instant::now()) {

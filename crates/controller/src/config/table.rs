@@ -288,8 +288,8 @@ settings! {
         "a program's name in PATH or a path",
         "The official runner.";
     GITEA_RUNNER_CONFIG: PathBuf = None, With(LocalWorker), Optional, Plain,
-        value::absolute,
-        "an absolute path",
+        value::runner_config,
+        "an absolute path of a YAML mapping as `gitea-runner generate-config` prints",
         "Configuration of the official runner, merged under ours.";
 
     OPS_LISTEN: SocketAddr = Some(":9090"), Always, Optional, Plain,

@@ -205,11 +205,33 @@ fn strictness() {
     assert!(errors.contains("gdr.toml, line 2:"), "{errors}");
 }
 
+/// NEW-115, CFG-2: a base configuration that would end every executor ends the start, with its name and the rule; nothing
+/// of its text is shown.
+#[test]
+fn the_runner_configuration_is_read_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let rule = "it must be an absolute path of a YAML mapping as `gitea-runner generate-config` prints";
+    let list = file("list.yaml", "- hush\n");
+    let told = errors(&[("GITEA_RUNNER_CONFIG", &list)]);
+    assert_eq!(told, [format!("GITEA_RUNNER_CONFIG: {list:?}: it is no mapping; {rule}")]);
+    let broken = errors(&[("GITEA_RUNNER_CONFIG", &file("broken.yaml", "runner: {envs: {TOKEN: hush\n"))]);
+    assert!(broken[0].contains("line") && broken[0].ends_with(rule) && !broken[0].contains("hush"), "{broken:?}");
+    one_error(&[("GITEA_RUNNER_CONFIG", "/no/such/file")], "read GITEA_RUNNER_CONFIG: /no/such/file: ");
+    for good in ["", "log: {level: debug}\n"] {
+        assert_eq!(errors(&[("GITEA_RUNNER_CONFIG", &file("good.yaml", good))]), [""; 0]);
+    }
+}
+
 /// NEW-116, invariant 7: what jobs see of our environment is chosen here, and nothing else of it is kept.
 #[test]
 fn jobs_inherit_a_few_variables() {
     let dir = tempfile::tempdir().unwrap();
-    let ours = [("PATH", "/usr/bin"), ("TZ", "UTC"), ("HOME", "/root"), ("SECRET", "x")];
+    let ours = [("PATH", "/usr/bin"), ("TZ", "UTC"), ("HOME", "/root"), ("SECRET", "x"), ("TERM", "dumb")];
     let (raw, config) = load(&SettingsArgs::default(), with(complete(dir.path()), &ours));
     let inherited: Vec<_> = config.unwrap().runner.environment.into_iter().collect();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());

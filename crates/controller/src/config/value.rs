@@ -264,6 +264,16 @@ pub(super) fn default_backend(text: &str) -> Result<Option<Backend>, Problem> {
     if text == "none" { Ok(None) } else { text.parse().map(Some).map_err(|_| Problem::Breaks) }
 }
 
+/// The path of a configuration that an executor can use: what would end every job is found here, once (NEW-115).
+pub(super) fn runner_config(text: &str) -> Result<PathBuf, Problem> {
+    let path = absolute(text)?;
+    match executor::check_base(&path) {
+        Ok(()) => Ok(path),
+        Err(executor::BaseError::Unreadable(error)) => Err(Problem::Unreadable(super::secret::plain(&error))),
+        Err(executor::BaseError::Malformed(why)) => Err(Problem::Invalid(why)),
+    }
+}
+
 /// An absolute path.
 pub(super) fn absolute(text: &str) -> Result<PathBuf, Problem> {
     let path = PathBuf::from(text);

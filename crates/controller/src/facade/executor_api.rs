@@ -6,7 +6,7 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, http::StatusCode};
 use connectrpc::ErrorCode;
-use domain::executor_api::{Reply, Report};
+use domain::executor_api::{NeverStarted, Reply, Report};
 use domain::lifecycle::{Action, Event};
 use domain::metadata::Mark;
 use domain::reason::Reason;
@@ -15,6 +15,10 @@ use super::auth::Caller;
 use super::{Facade, answer};
 use crate::backend::BackendError;
 use crate::telemetry::events::{AssignmentEvent, Detail, assignment_processing_error, assignment_transition};
+
+/// Longest word and longest sentence that are believed of an executor, in characters.
+const REASON_LIMIT: usize = 40;
+const DETAIL_LIMIT: usize = 500;
 
 /// `GET` of the readiness route: assignment, capability and identity were checked by the layer; loads nothing else.
 pub(super) async fn ready(Extension(caller): Extension<Caller>) -> Response {
@@ -61,13 +65,38 @@ fn event_of(caller: Caller, report: &Report) -> Event {
         Report::Hello => Event::Hello { epoch },
         Report::RunnerStarted | Report::KeepAlive => Event::KeepAlive { epoch },
         Report::Interrupted { .. } => Event::Interrupted { epoch },
-        Report::Goodbye { runner_exit, interrupted, delivered } => {
-            let end = match (runner_exit, delivered) {
-                (_, false) => "its final report could not be delivered".to_owned(),
-                (Some(code), true) => format!("the runner ended with exit code {code} and without a final report"),
-                (None, true) => "the runner was ended by a signal, without a final report".to_owned(),
+        Report::Goodbye { runner_exit, interrupted, delivered, never_started } => {
+            let how = match (never_started, runner_exit) {
+                (Some(why), _) => never_started_words(why),
+                (None, _) if !delivered => "its final report could not be delivered".to_owned(),
+                (None, Some(code)) => format!("the runner ended with exit code {code} and without a final report"),
+                (None, None) => "the runner was ended by a signal, without a final report".to_owned(),
             };
-            Event::Goodbye { epoch, how: end, interrupted: *interrupted, delivered: *delivered }
+            Event::Goodbye { epoch, how, interrupted: *interrupted, delivered: *delivered }
         }
+    }
+}
+
+/// One line of bounded length: it stands on the job's page.
+fn never_started_words(why: &NeverStarted) -> String {
+    let line = |text: &str, most| text.chars().filter(|c| !c.is_control()).take(most).collect::<String>();
+    let (reason, detail) = (line(&why.reason, REASON_LIMIT), line(&why.detail, DETAIL_LIMIT));
+    let colon = if detail.is_empty() { "" } else { ": " };
+    format!("the runner was never started ({reason}){colon}{detail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NEW-107: what an executor tells of a runner that never was is the cause, as one short line; no signal is made up.
+    #[test]
+    fn causes_of_a_runner_that_never_started() {
+        let why = |reason: &str, detail: &str| NeverStarted { reason: reason.into(), detail: detail.into() };
+        let told = never_started_words(&why("runner_not_started", "GITEA_RUNNER_CONFIG /c: it is no mapping"));
+        assert_eq!(told, "the runner was never started (runner_not_started): GITEA_RUNNER_CONFIG /c: it is no mapping");
+        assert_eq!(never_started_words(&why("no_facade", "")), "the runner was never started (no_facade)");
+        let long = never_started_words(&why("x", &"\n::error::y".repeat(1000)));
+        assert!(long.len() < 600 && !long.contains('\n'), "{long}");
     }
 }

@@ -109,7 +109,7 @@ async fn a_job_over_mutual_tls() {
     assert!(seen.peers.iter().all(|peer| *peer == id(JOB)), "{:?}", seen.peers);
     assert!(seen.rows.iter().any(|row| row == "hello over TLS"), "{:?}", seen.rows);
     assert!(seen.ended);
-    let goodbye = Report::Goodbye { runner_exit: Some(0), interrupted: false, delivered: true };
+    let goodbye = Report::Goodbye { runner_exit: Some(0), interrupted: false, delivered: true, never_started: None };
     assert_eq!(seen.reports.last(), Some(&goodbye));
 
     let registration: Value = serde_json::from_slice(&std::fs::read(registration).unwrap()).unwrap();

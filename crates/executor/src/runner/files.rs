@@ -43,21 +43,13 @@ pub(crate) enum FilesError {
     /// The proxy's address is no loopback address.
     #[error("proxy address {0}: the runner's registration may name a loopback address only")]
     NotLoopback(SocketAddr),
-    /// The base configuration is unreadable.
-    #[error("GITEA_RUNNER_CONFIG {}: {source}", path.display())]
-    Unreadable {
+    /// The base configuration cannot be used.
+    #[error("GITEA_RUNNER_CONFIG {}: {source}; it must be a YAML mapping as `gitea-runner generate-config` prints", path.display())]
+    Base {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
-    },
-    /// The base configuration is no mapping.
-    #[error("GITEA_RUNNER_CONFIG {}: {problem}; it must be a YAML mapping as `gitea-runner generate-config` prints", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
+        source: BaseError,
     },
     /// A file could not be written.
     #[error("write {}: {source}", path.display())]
@@ -69,6 +61,17 @@ pub(crate) enum FilesError {
     },
 }
 
+/// A base configuration of the runner cannot be used. The texts hold nothing of the file, which may hold secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum BaseError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Unreadable(io::Error),
+    /// It is no YAML mapping.
+    #[error("{0}")]
+    Malformed(String),
+}
+
 /// Writes both files, mode 0600, into `dir`.
 ///
 /// `timeout` is the remaining run time of the job; `base` the configuration that ours is laid over.
@@ -78,7 +81,7 @@ pub(crate) fn write(
     timeout: Duration,
     base: Option<&Path>,
 ) -> Result<Files, FilesError> {
-    let base = base.map(read_base).transpose()?.unwrap_or_default();
+    let base = base.map(base_of).transpose()?.unwrap_or_default();
     let files = Files { registration: dir.join(".runner"), config: dir.join("config.yaml") };
     let config = config(base, &files.registration, &host_labels(registration.labels), timeout);
     write_new(&files.registration, &registration_text(registration)?)?;
@@ -162,15 +165,27 @@ fn merge(under: &mut Value, over: Value) {
     }
 }
 
-fn read_base(path: &Path) -> Result<Map<String, Value>, FilesError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| FilesError::Unreadable { path: path.to_owned(), source })?;
-    let malformed = |problem: String| FilesError::Malformed { path: path.to_owned(), problem };
-    match serde_saphyr::from_str::<Value>(&text) {
+/// Whether an executor could lay its own settings over the runner configuration at this path.
+///
+/// # Errors
+/// [`BaseError`], the same that would end an executor before its runner starts.
+pub fn check_base(path: &Path) -> Result<(), BaseError> {
+    read_base(path).map(drop)
+}
+
+fn base_of(path: &Path) -> Result<Map<String, Value>, FilesError> {
+    read_base(path).map_err(|source| FilesError::Base { path: path.to_owned(), source })
+}
+
+fn read_base(path: &Path) -> Result<Map<String, Value>, BaseError> {
+    let text = std::fs::read_to_string(path).map_err(BaseError::Unreadable)?;
+    let mut options = serde_saphyr::Options::default();
+    options.with_snippet = false;
+    match serde_saphyr::from_str_with_options::<Value>(&text, options) {
         Ok(Value::Object(base)) => Ok(base),
         Ok(Value::Null) => Ok(Map::new()),
-        Ok(_) => Err(malformed("it is no mapping".to_owned())),
-        Err(error) => Err(malformed(error.to_string())),
+        Ok(_) => Err(BaseError::Malformed("it is no mapping".to_owned())),
+        Err(error) => Err(BaseError::Malformed(error.to_string())),
     }
 }
 
@@ -272,5 +287,7 @@ mod tests {
         }
         let error = written("127.0.0.1:1", Some("- a\n")).unwrap_err();
         assert!(error.to_string().contains("no mapping"), "{error}");
+        let error = written("127.0.0.1:1", Some("runner:\n  envs: {TOKEN: hush\n")).unwrap_err().to_string();
+        assert!(error.contains("line") && !error.contains("hush"), "{error}");
     }
 }

@@ -33,7 +33,10 @@ async fn facade_away_at_the_end() {
         .await;
         assert_eq!(Run::start(&facade, limits()).ended().await, (0, None), "what was delivered leaves no file");
         assert_eq!(last_calls(&facade), ["log", "log", "log", "log", "state"]);
-        assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: Some(0), interrupted: false, delivered: true });
+        assert_eq!(
+            facade.goodbye(),
+            Report::Goodbye { runner_exit: Some(0), interrupted: false, delivered: true, never_started: None }
+        );
     }
 }
 
@@ -67,6 +70,9 @@ async fn given_up() {
     let left = left.expect("the report is left for the controller");
     assert!(left.starts_with(b"gitea-last-report/1 c2.00000000.1.1900000000\n"), "sealed under the capability's name");
     assert!(!left.windows(4).any(|part| part == b"done"), "the job's rows are not readable");
-    assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: Some(0), interrupted: false, delivered: false });
+    assert_eq!(
+        facade.goodbye(),
+        Report::Goodbye { runner_exit: Some(0), interrupted: false, delivered: false, never_started: None }
+    );
     assert!(!facade.seen().iter().any(Seen::is_last_state));
 }

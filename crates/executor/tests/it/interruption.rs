@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use domain::executor_api::Report;
+use domain::executor_api::{NeverStarted, Report};
 use executor::StrayGraces;
 use tokio::sync::Notify;
 
@@ -48,7 +48,10 @@ async fn announced_first() {
     let seen = facade.seen();
     assert!(position(&seen, Seen::is_announcement) < position(&seen, Seen::is_last_log));
     assert!(position(&seen, Seen::is_last_log) < position(&seen, Seen::is_last_state));
-    assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: Some(0), interrupted: true, delivered: true });
+    assert_eq!(
+        facade.goodbye(),
+        Report::Goodbye { runner_exit: Some(0), interrupted: true, delivered: true, never_started: None }
+    );
 }
 
 /// NEW-158, NEW-112: without an answer the signal goes on after the grace; the end waits for the announcement, and
@@ -80,7 +83,10 @@ async fn announcement_unanswered() {
     let accepted = seen.iter().rposition(Seen::is_announcement).unwrap();
     assert!(accepted < position(&seen, Seen::is_last_log));
     assert!(position(&seen, Seen::is_last_log) < position(&seen, Seen::is_last_state));
-    assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: Some(0), interrupted: true, delivered: true });
+    assert_eq!(
+        facade.goodbye(),
+        Report::Goodbye { runner_exit: Some(0), interrupted: true, delivered: true, never_started: None }
+    );
 }
 
 /// NEW-107: `go_on` false ends the runner in order, announced as every end that is not its own.
@@ -109,7 +115,9 @@ async fn before_the_runner() {
     facade.until(|seen| matches!(seen, Seen::Ready)).await;
     run.signal(SIGTERM);
     assert_eq!(run.code().await, 143);
-    assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: None, interrupted: true, delivered: true });
+    let why = NeverStarted { reason: "interrupted_before_start".to_owned(), detail: String::new() };
+    let goodbye = Report::Goodbye { runner_exit: None, interrupted: true, delivered: true, never_started: Some(why) };
+    assert_eq!(facade.goodbye(), goodbye);
     assert!(!facade.seen().iter().any(|seen| matches!(seen, Seen::Declare(_))));
 }
 
@@ -143,5 +151,8 @@ async fn executor_process() {
     assert!(asked.elapsed() >= strays.terminate + strays.kill, "nobody held the runner up");
     let seen = facade.seen();
     assert!(seen.iter().any(Seen::is_last_log) && seen.iter().any(Seen::is_last_state));
-    assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: Some(0), interrupted: true, delivered: true });
+    assert_eq!(
+        facade.goodbye(),
+        Report::Goodbye { runner_exit: Some(0), interrupted: true, delivered: true, never_started: None }
+    );
 }

@@ -30,7 +30,10 @@ async fn two_steps() {
     assert!(order.is_sorted(), "{order:?}");
     assert_eq!(order.last(), Some(&(seen.len() - 1)));
     assert!(facade.reports().contains(&Report::RunnerStarted));
-    assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: Some(0), interrupted: false, delivered: true });
+    assert_eq!(
+        facade.goodbye(),
+        Report::Goodbye { runner_exit: Some(0), interrupted: false, delivered: true, never_started: None }
+    );
     let log = facade.log();
     assert!(log.iter().any(|row| row == "first") && log.iter().any(|row| row == "second"), "{log:#?}");
     assert!(log.iter().any(|row| row == "Job succeeded"), "{log:#?}");

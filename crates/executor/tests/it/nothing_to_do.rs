@@ -29,7 +29,10 @@ async fn declare_unauthenticated() {
     })
     .await;
     assert_eq!(Run::start(&facade, limits()).code().await, 12);
-    assert_eq!(facade.goodbye(), Report::Goodbye { runner_exit: Some(1), interrupted: false, delivered: true });
+    assert_eq!(
+        facade.goodbye(),
+        Report::Goodbye { runner_exit: Some(1), interrupted: false, delivered: true, never_started: None }
+    );
 }
 
 /// NEW-160: a 401 that the next fetch makes good, with the task, ends nobody, however long the job runs.
