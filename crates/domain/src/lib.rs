@@ -12,6 +12,7 @@
 pub mod assignment;
 pub mod capability;
 pub mod envelope;
+pub mod excerpt;
 pub mod executor_api;
 pub mod id;
 pub mod identity;

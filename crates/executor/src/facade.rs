@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use domain::excerpt;
 use domain::executor_api::{ASSIGNMENT_HEADER, CAPABILITY_HEADER, NotReady, READY_PATH, REPORT_PATH, Reply, Report};
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::uri::Authority;
@@ -17,6 +18,9 @@ use serde::Deserialize;
 use crate::answer::Outcome;
 use crate::link::Link;
 use crate::proxy::paths::Procedure;
+
+/// Longer texts of errors are cut.
+const LONGEST_TEXT: usize = 200;
 
 /// Largest reply that is read: a Task with large outputs of its needs.
 const REPLY_LIMIT: usize = 64 << 20;
@@ -60,6 +64,8 @@ pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     /// Body of the reply, or the text of the failure.
     pub(crate) body: Bytes,
+    /// What the call carried, to be kept out of what is said about the answer.
+    capability: HeaderValue,
 }
 
 /// An error as Connect writes it (Gitea contract §3.1).
@@ -71,10 +77,6 @@ struct ConnectError {
 }
 
 impl Answer {
-    fn none(problem: &str) -> Self {
-        Self { status: None, headers: HeaderMap::new(), body: Bytes::copy_from_slice(problem.as_bytes()) }
-    }
-
     /// What it means.
     pub(crate) fn outcome(&self) -> Outcome {
         Outcome::of(self.status)
@@ -88,7 +90,10 @@ impl Answer {
         };
         match serde_json::from_slice::<ConnectError>(&self.body) {
             Ok(error) if !status.is_success() => {
-                format!("{status}: {}: {}", error.code, error.message.chars().take(200).collect::<String>())
+                // Only visible ASCII was allowed into the header.
+                let capability = self.capability.to_str().unwrap_or_default();
+                let excerpt = |text: &str| excerpt::without(capability, text, LONGEST_TEXT);
+                format!("{status}: {}: {}", excerpt(&error.code), excerpt(&error.message))
             }
             _ => status.to_string(),
         }
@@ -150,12 +155,12 @@ impl Facade {
                 request.headers_mut().extend(headers);
                 request
             }
-            Err(error) => return Answer::none(&format!("the facade's address {}: {error}", self.authority)),
+            Err(error) => return self.none(&format!("the facade's address {}: {error}", self.authority)),
         };
         match tokio::time::timeout(limit, self.exchange(request)).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(problem)) => Answer::none(&problem),
-            Err(_) => Answer::none(&format!("no answer in {limit:?}")),
+            Ok(Err(problem)) => self.none(&problem),
+            Err(_) => self.none(&format!("no answer in {limit:?}")),
         }
     }
 
@@ -163,7 +168,15 @@ impl Facade {
         let response = self.client.request(request).await.map_err(|error| with_causes(&error))?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, REPLY_LIMIT).collect().await.map_err(|error| with_causes(error.as_ref()))?;
-        Ok(Answer { status: Some(parts.status), headers: parts.headers, body: body.to_bytes() })
+        Ok(self.answer(Some(parts.status), parts.headers, body.to_bytes()))
+    }
+
+    fn none(&self, problem: &str) -> Answer {
+        self.answer(None, HeaderMap::new(), Bytes::copy_from_slice(problem.as_bytes()))
+    }
+
+    fn answer(&self, status: Option<StatusCode>, headers: HeaderMap, body: Bytes) -> Answer {
+        Answer { status, headers, body, capability: self.credentials.capability.clone() }
     }
 }
 
@@ -185,10 +198,13 @@ mod tests {
 
     use super::*;
 
+    const CAPABILITY: &str = "0123456789abcdef0123456789abcdef01234567";
+
     #[track_caller]
-    fn check(status: Option<u16>, body: &'static str, problem: &str) {
+    fn check(status: Option<u16>, body: &str, problem: &str) {
         let status = status.map(|status| StatusCode::from_u16(status).unwrap());
-        let answer = Answer { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) };
+        let (headers, capability) = (HeaderMap::new(), HeaderValue::from_static(CAPABILITY));
+        let answer = Answer { status, headers, body: Bytes::copy_from_slice(body.as_bytes()), capability };
         assert_eq!(answer.problem(), problem);
     }
 
@@ -207,5 +223,13 @@ mod tests {
             check(Some(status), "\u{8}l\u{12}PASSWORD=hunter2", &line);
         }
         check(Some(200), r#"{"code":"x","message":"hunter2"}"#, "200 OK");
+    }
+
+    /// NEW-141, F28: a capability across the limit of the text leaves nothing of itself.
+    #[test]
+    fn an_error_that_quotes_our_capability() {
+        let before = "x".repeat(180);
+        let body = format!(r#"{{"code":"unavailable","message":"{before}{CAPABILITY}"}}"#);
+        check(Some(503), &body, &format!("503 Service Unavailable: unavailable: {before}[redacted]"));
     }
 }

@@ -78,7 +78,7 @@ impl Gitea {
     pub async fn declare(&self, labels: Vec<String>) -> Result<Declared, GiteaError> {
         let asked = Timestamp::now();
         let request = proto::DeclareRequest { version: AGENT.to_owned(), labels, ..Default::default() };
-        let answer = within("Declare", 30, self.rpc.declare_with_options(request, self.options(30))).await?;
+        let answer = self.call("Declare", 30, |options| self.rpc.declare_with_options(request, options)).await?;
         let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
         let skew = header("date").and_then(|date| clock::skew(date, asked, Timestamp::now()));
         Ok(Declared { capabilities: header("x-gitea-actions-capabilities").map(str::to_owned), skew })
@@ -91,7 +91,7 @@ impl Gitea {
     /// See [`GiteaError`]; after [`super::Trouble::Away`] a task may have been handed out all the same.
     pub async fn fetch_task(&self, tasks_version: i64) -> Result<Fetched, GiteaError> {
         let request = proto::FetchTaskRequest { tasks_version, ..Default::default() };
-        let answer = within("FetchTask", 65, self.rpc.fetch_task_with_options(request, self.options(65))).await?;
+        let answer = self.call("FetchTask", 65, |options| self.rpc.fetch_task_with_options(request, options)).await?;
         let tasks_version = answer.view().tasks_version;
         let body = answer.into_view();
         let task =
@@ -103,13 +103,13 @@ impl Gitea {
         &self,
         request: proto::UpdateTaskRequest,
     ) -> Result<proto::UpdateTaskResponse, GiteaError> {
-        let call = self.rpc.update_task_with_options(request, self.options(30));
-        Ok(within("UpdateTask", 30, call).await?.into_owned())
+        let answer = self.call("UpdateTask", 30, |options| self.rpc.update_task_with_options(request, options)).await?;
+        Ok(answer.into_owned())
     }
 
     pub(super) async fn update_log(&self, request: proto::UpdateLogRequest) -> Result<u64, GiteaError> {
-        let call = self.rpc.update_log_with_options(request, self.options(60));
-        let ack = within("UpdateLog", 60, call).await?.view().ack_index;
+        let answer = self.call("UpdateLog", 60, |options| self.rpc.update_log_with_options(request, options)).await?;
+        let ack = answer.view().ack_index;
         u64::try_from(ack).map_err(|_| GiteaError::malformed("UpdateLog", "a negative ack"))
     }
 
@@ -118,11 +118,30 @@ impl Gitea {
         self.credential.write().unwrap_or_else(PoisonError::into_inner).token = Zeroizing::new(token.to_owned());
     }
 
-    fn options(&self, ours: u64) -> CallOptions {
+    async fn call<T, C>(
+        &self,
+        method: &'static str,
+        seconds: u64,
+        make: impl FnOnce(CallOptions) -> C,
+    ) -> Result<UnaryResponse<T>, GiteaError>
+    where
+        C: Future<Output = Result<UnaryResponse<T>, ConnectError>>,
+    {
+        let (options, token) = self.options(seconds);
+        match tokio::time::timeout(Duration::from_secs(seconds), make(options)).await {
+            Err(_) => Err(GiteaError::timeout(method, seconds)),
+            Ok(Err(error)) if error.code == ErrorCode::DeadlineExceeded => Err(GiteaError::timeout(method, seconds)),
+            Ok(answer) => answer.map_err(|error| GiteaError::of(method, &error, &token)),
+        }
+    }
+
+    /// With the token they carry: the answer may quote it after another one is used.
+    fn options(&self, ours: u64) -> (CallOptions, Zeroizing<String>) {
         let credential = self.credential.read().unwrap_or_else(PoisonError::into_inner);
-        deadline(ours)
+        let options = deadline(ours)
             .with_header("x-runner-uuid", credential.uuid.as_str())
-            .with_header("x-runner-token", credential.token.as_str())
+            .with_header("x-runner-token", credential.token.as_str());
+        (options, credential.token.clone())
     }
 }
 
@@ -140,16 +159,4 @@ fn rpc(base: &str) -> Result<Rpc, http::uri::InvalidUri> {
 /// Gitea is told a deadline 5 s below ours, so that it gives up first.
 fn deadline(ours: u64) -> CallOptions {
     CallOptions::default().with_header("connect-timeout-ms", ((ours - 5) * 1000).to_string())
-}
-
-async fn within<T>(
-    method: &'static str,
-    seconds: u64,
-    call: impl Future<Output = Result<UnaryResponse<T>, ConnectError>>,
-) -> Result<UnaryResponse<T>, GiteaError> {
-    match tokio::time::timeout(Duration::from_secs(seconds), call).await {
-        Err(_) => Err(GiteaError::timeout(method, seconds)),
-        Ok(Err(error)) if error.code == ErrorCode::DeadlineExceeded => Err(GiteaError::timeout(method, seconds)),
-        Ok(answer) => answer.map_err(|error| GiteaError::of(method, &error)),
-    }
 }

@@ -4,6 +4,7 @@
 //! `rpc error: code = Unauthenticated desc = unregistered runner`. A genuine Connect code means the same.
 
 use connectrpc::{ConnectError, ErrorCode};
+use domain::excerpt;
 
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +45,9 @@ impl GiteaError {
         Self { trouble: Trouble::Away, code: "malformed", method, text: text.to_owned() }
     }
 
-    /// Classifies an error by its inner code.
-    pub(super) fn of(method: &'static str, error: &ConnectError) -> Self {
+    /// Classifies an error by its inner code. Nothing of the token that the call carried is left in the text: it goes
+    /// into logs, into the queue and to the job's runner (NEW-141).
+    pub(super) fn of(method: &'static str, error: &ConnectError, token: &str) -> Self {
         // Gitea's JSON encoder puts U+00A0 into some texts.
         let message = error.message.as_deref().unwrap_or_default().replace('\u{a0}', " ");
         let (code, text) = inner_code(&message).unwrap_or((error.code.as_str(), &message));
@@ -60,7 +62,7 @@ impl GiteaError {
             _ if method.starts_with("Update") && unknown_task => Trouble::TaskUnknown,
             _ => Trouble::Away,
         };
-        let text: String = text.chars().take(LONGEST_TEXT).collect();
+        let text = excerpt::without(token, text, LONGEST_TEXT);
         Self { trouble, code, method, text }
     }
 }
@@ -82,8 +84,20 @@ mod tests {
 
     #[track_caller]
     fn check(method: &'static str, code: ErrorCode, message: &str, trouble: Trouble, effective: &str) {
-        let error = GiteaError::of(method, &ConnectError::new(code, message));
+        let error = GiteaError::of(method, &ConnectError::new(code, message), "");
         assert_eq!((error.trouble, error.code), (trouble, effective), "{message}");
+    }
+
+    /// NEW-141, F28: a token across the limit of the text leaves nothing of itself.
+    #[test]
+    fn an_error_that_quotes_our_token() {
+        let token = "0123456789abcdef0123456789abcdef01234567";
+        for message in
+            ["x".repeat(280) + token, format!("rpc error: code = Internal desc = {}{token}", "x".repeat(280))]
+        {
+            let error = GiteaError::of("FetchTask", &ConnectError::new(ErrorCode::Unknown, message), token);
+            assert!(!error.to_string().contains("0123"), "{error}");
+        }
     }
 
     /// NEW-12, F11; the texts are those of Gitea 1.26.0 (contract §3.2).

@@ -86,7 +86,7 @@ impl<'a> Wire<'a> {
             Err(Failure::Foreign(seen)) => Err(StartError::NotGitea { url, seen }),
             Err(Failure::Refused(text)) => {
                 // Redacted before it is cut (NEW-141).
-                let text: String = text.replace(token, "[redacted]").chars().take(300).collect();
+                let text = domain::excerpt::without(token, &text, 300);
                 if text.contains("registration token") {
                     Err(StartError::TokenRefused { url, text })
                 } else {
