@@ -36,8 +36,10 @@ use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_tran
 use pace::Pace;
 
 /// What an operator does when Gitea no longer knows us.
-const UNREGISTERED: &str = "; the entry of this runner in Gitea is gone or its token was changed: stop this program, delete \
-                            registration.json in its state folder, and start it with --registration-token-file";
+const UNREGISTERED: &str = "; the entry of this runner in Gitea is gone or its token was changed: stop this program and register \
+                            it again: in one-host mode delete registration.json in its state folder and start it with \
+                            --registration-token-file, else give it new files GITEA_RUNNER_UUID_FILE and \
+                            GITEA_RUNNER_TOKEN_FILE";
 
 /// Tasks over a limit of their owner that are held beside the look-ahead. Gitea hands out in its own order, so without
 /// them one owner's tasks would keep those of others in Gitea; without an end to them one owner could make us hold all

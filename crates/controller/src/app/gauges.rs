@@ -19,6 +19,13 @@ use crate::ops::readiness::Svid;
 
 const TICK: Duration = Duration::from_secs(2);
 
+/// The words of [`state`].
+const STATES: [&str; 11] =
+    ["fetched", "waiting", "creating", "bound", "offered", "claimed", "running", "ending", "final", "draining", "gone"];
+
+/// The words of [`executor_word`].
+const EXECUTORS: [&str; 3] = ["pending", "running", "ended"];
+
 /// What the numbers are read from.
 pub(super) struct Gauges {
     pub(super) board: Arc<Board>,
@@ -42,17 +49,18 @@ pub(super) async fn run(gauges: Gauges, stop: CancellationToken) {
             counted[way] = passed;
         }
         let views = board.views();
-        let held = count(&views, |view| Some(state(view.life.phase())));
+        let held = count(&STATES, &views, |view| Some(state(view.life.phase())));
         let oldest = views.iter().filter(|view| view.life.is_held()).map(|view| view.life.fetched_at()).min();
         let age = oldest.and_then(|at| board.now().duration_since(at).try_into().ok()).unwrap_or_default();
         ops.metrics.held(held.into_iter().map(|(state, n)| (kind, state, n)), age);
-        let executors = count(&views, |view| executor_word(&view.life));
+        let executors = count(&EXECUTORS, &views, |view| executor_word(&view.life));
         ops.metrics.executors(executors.into_iter().map(|(phase, n)| (kind, phase, n)));
         let used = u32::try_from(board.occupancy().executors).unwrap_or(u32::MAX);
         ops.metrics.slots([(kind, capacity, used)]);
         ops.metrics.heartbeat_lag(lag(&views, board.now()));
-        let expires_at = identity.expires_at();
-        ops.readiness.set(|now| now.svid = expires_at.map_or(Svid::Missing, |expires_at| Svid::Present { expires_at }));
+        let (expires_at, lifetime) = (identity.expires_at(), identity.lifetime);
+        let present = |expires_at| Svid::Present { expires_at, lifetime };
+        ops.readiness.set(|now| now.svid = expires_at.map_or(Svid::Missing, present));
         if let Some(at) = expires_at {
             ops.metrics.svid_expires(at);
         }
@@ -70,8 +78,13 @@ fn lag(views: &[View], now: Timestamp) -> Duration {
     heard.and_then(|at| now.duration_since(at).try_into().ok()).unwrap_or_default()
 }
 
-fn count(views: &[View], word: impl Fn(&View) -> Option<&'static str>) -> BTreeMap<&'static str, i64> {
-    let mut counts = BTreeMap::new();
+/// Of each word, and of those that nothing has, 0: a series that is not there looks like a program that does not run.
+fn count(
+    words: &[&'static str],
+    views: &[View],
+    word: impl Fn(&View) -> Option<&'static str>,
+) -> BTreeMap<&'static str, i64> {
+    let mut counts: BTreeMap<_, _> = words.iter().map(|word| (*word, 0)).collect();
     for word in views.iter().filter_map(word) {
         *counts.entry(word).or_insert(0) += 1;
     }
@@ -84,5 +97,20 @@ fn executor_word(life: &Life) -> Option<&'static str> {
         Executor::Present if matches!(life.phase(), Phase::Creating | Phase::Bound) => Some("pending"),
         Executor::Present => Some("running"),
         Executor::Ended => Some("ended"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NEW-130: a process that holds nothing says so.
+    #[test]
+    fn nothing_is_counted_too() {
+        assert_eq!(count(&EXECUTORS, &[], |_| None), BTreeMap::from([("ended", 0), ("pending", 0), ("running", 0)]));
+        let states = count(&STATES, &[], |_| None);
+        let phases = [Phase::Fetched, Phase::Waiting, Phase::Creating, Phase::Bound, Phase::Offered, Phase::Gone];
+        assert!(phases.iter().all(|phase| states[state(phase)] == 0));
+        assert_eq!(states.len(), 11);
     }
 }

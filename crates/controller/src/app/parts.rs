@@ -64,6 +64,8 @@ pub(super) struct Parts {
 /// Our own identity, and the socket it comes from when we issue it ourselves.
 pub(super) struct Identity {
     own: OwnIdentity,
+    /// How long each certificate of ours lives.
+    pub(super) lifetime: Duration,
     _socket: Option<ServedIdentity>,
 }
 
@@ -142,7 +144,9 @@ async fn bind(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener>
 /// Who issues, our own identity through the Workload API either way, and how executors get theirs.
 async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     let IdentitySource::BuiltIn { dir } = &config.identity.source else {
-        anyhow::bail!("SPIFFE_ENDPOINT_SOCKET: local executors get their identity from the built-in issuer only");
+        anyhow::bail!(
+            "IDENTITY_ISSUER: local executors get their identity from the built-in issuer only; set IDENTITY_ISSUER=built-in"
+        );
     };
     let lifetimes = Lifetimes::with_leaf(config.identity.svid_ttl)?;
     let issuer = BuiltInIssuer::open_with(dir, config.identity.trust_domain(), lifetimes)?;
@@ -163,7 +167,7 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
         }
         .boxed()
     });
-    Ok((Identity { own, _socket: Some(served) }, bind))
+    Ok((Identity { own, lifetime: config.identity.svid_ttl, _socket: Some(served) }, bind))
 }
 
 async fn prove_isolation(config: &Config) -> anyhow::Result<()> {

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// A fetch that answered longer ago than this is no good fetch any more: one call may take 65 s, one back-off 30 s.
 const FETCH_FRESH: Duration = Duration::from_secs(120);
 
-/// An identity that ends sooner than this was not renewed.
+/// An identity that ends sooner than this was not renewed. One that lives shorter than three times as long has a third
+/// of its life: it is renewed at its half.
 const SVID_MARGIN: Duration = Duration::from_secs(30);
 
 /// How often Gitea was heard.
@@ -35,13 +36,13 @@ pub enum Svid {
     /// Not received.
     #[default]
     Missing,
-    /// Received, and it is the configured one.
+    /// Received. Another one than `RUNNER_FACADE_SPIFFE_ID` is not received: the start waits for that one.
     Present {
         /// When it ends.
         expires_at: Timestamp,
+        /// How long it lives (SVID_TTL).
+        lifetime: Duration,
     },
-    /// Received, but it is not `RUNNER_FACADE_SPIFFE_ID`.
-    Foreign,
 }
 
 /// Who leads.
@@ -79,7 +80,7 @@ pub struct Conditions {
 /// One reason why the controller is not ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotReady {
-    /// A word of a closed list: `standby`, `no_good_fetch`, `queue_away`, `no_svid`, `wrong_svid`, `svid_expiring`,
+    /// A word of a closed list: `standby`, `no_good_fetch`, `queue_away`, `no_svid`, `svid_expiring`,
     /// `facade_not_listening`, `draining`.
     pub reason: String,
     /// One sentence for people.
@@ -119,8 +120,7 @@ impl Conditions {
     fn identity(&self, now: Timestamp) -> Option<NotReady> {
         match self.svid {
             Svid::Missing => Some(because("no_svid", "the controller has no identity of its own yet")),
-            Svid::Foreign => Some(because("wrong_svid", "the identity received is not RUNNER_FACADE_SPIFFE_ID")),
-            Svid::Present { expires_at } if within(now, expires_at, SVID_MARGIN) || expires_at <= now => {
+            Svid::Present { expires_at, lifetime } if within(now, expires_at, SVID_MARGIN.min(lifetime / 3)) => {
                 Some(because("svid_expiring", format!("the identity ends at {expires_at} and was not renewed")))
             }
             Svid::Present { .. } => None,
@@ -192,10 +192,14 @@ mod tests {
         Conditions {
             fetch: Fetch::Good(at(0)),
             facade_listening: true,
-            svid: Svid::Present { expires_at: at(1800) },
+            svid: lasting(1800, 1800),
             leader: Leader::Leading,
             ..Conditions::default()
         }
+    }
+
+    fn lasting(until: i64, lifetime: u64) -> Svid {
+        Svid::Present { expires_at: at(until), lifetime: Duration::from_secs(lifetime) }
     }
 
     #[track_caller]
@@ -217,14 +221,24 @@ mod tests {
         check(|c| c.queue_trouble = Some("disk full".into()), 1, &["queue_away"]);
         check(|c| c.unwritten = Some("disk full".into()), 1, &["queue_away"]);
         check(|c| c.svid = Svid::Missing, 1, &["no_svid"]);
-        check(|c| c.svid = Svid::Foreign, 1, &["wrong_svid"]);
-        check(|c| c.svid = Svid::Present { expires_at: at(30) }, 1, &["svid_expiring"]);
-        check(|c| c.svid = Svid::Present { expires_at: at(0) }, 100, &["svid_expiring"]);
+        check(|c| c.svid = lasting(30, 1800), 1, &["svid_expiring"]);
+        check(|c| c.svid = lasting(0, 1800), 100, &["svid_expiring"]);
         check(|c| c.facade_listening = false, 1, &["facade_not_listening"]);
         check(|c| c.leader = Leader::Standby, 500, &["standby"]);
         check(|c| c.draining = true, 1, &["draining"]);
         let fresh = Conditions::default().reasons(at(0)).into_iter().map(|r| r.reason).collect::<Vec<_>>();
         assert_eq!(fresh, ["standby", "no_svid", "facade_not_listening"]);
+    }
+
+    /// NEW-131: an identity of 30 s is renewed at 15 s, and only one that was not renewed is about to end.
+    #[test]
+    fn a_short_identity_is_ready_until_its_renewal_is_late() {
+        for (now, expect) in [(0, &[][..]), (20, &[]), (21, &["svid_expiring"])] {
+            check(|c| c.svid = lasting(30, 30), now, expect);
+        }
+        for (now, expect) in [(60, &[][..]), (61, &["svid_expiring"])] {
+            check(|c| c.svid = lasting(90, 90), now, expect);
+        }
     }
 
     #[test]

@@ -56,7 +56,7 @@ async fn the_ways_to_ask() {
     ops.readiness.set(|c| {
         c.leader = Leader::Leading;
         c.facade_listening = true;
-        c.svid = Svid::Present { expires_at: now + Duration::from_secs(600) };
+        c.svid = Svid::Present { expires_at: now + Duration::from_secs(600), lifetime: Duration::from_secs(600) };
     });
     let ready = "{\"paused\":[],\"ready\":true,\"reasons\":[]}".to_owned();
     assert_eq!(get(format!("{at}/readyz")).await, (200, ready));
