@@ -91,7 +91,9 @@ pub(super) async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Req
     let method = method_of(request.uri().path());
     if gate.board.recovery() < Recovery::ExecutorsKnown {
         // A process that just started must not tell a running job that nobody knows it.
-        return answer::error(ErrorCode::Unavailable, "the executors of this host are being listed; ask again");
+        let response = answer::not_ready("the executors of this host are being listed; ask again");
+        gate.ops.metrics.facade_request(method, answer::word(response.status()));
+        return response;
     }
     let response = match gate.caller(peer.as_ref(), request.headers()) {
         Ok(caller) if !gate.seats(&request, caller) => {

@@ -21,8 +21,10 @@ const REASON_LIMIT: usize = 40;
 const DETAIL_LIMIT: usize = 500;
 
 /// `GET` of the readiness route: assignment, capability and identity were checked by the layer; loads nothing else.
-pub(super) async fn ready(Extension(caller): Extension<Caller>) -> Response {
-    if caller.is_live() { StatusCode::OK.into_response() } else { answer::unauthenticated("assignment") }
+/// An incarnation that was followed by another one is none that may start.
+pub(super) async fn ready(State(facade): State<Arc<Facade>>, Extension(caller): Extension<Caller>) -> Response {
+    let current = facade.board.view(caller.id()).is_some_and(|view| view.life.epoch() == caller.epoch());
+    if caller.is_live() && current { StatusCode::OK.into_response() } else { answer::unauthenticated("assignment") }
 }
 
 /// `POST` of a report.

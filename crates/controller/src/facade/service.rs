@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use connectrpc::{ConnectError, PreEncoded, RequestContext, Response, ServiceRequest, ServiceResult};
 use domain::id::AssignmentId;
 use domain::lifecycle::{Action, Event, Outcome, Seal, StepRecords};
 use domain::metadata::{Claim, Mark};
 use runner_proto::runner::v1 as proto;
+use zeroize::Zeroizing;
 
 use super::auth::Caller;
 use super::intake::Held;
@@ -157,13 +159,13 @@ fn ack(rows: u64) -> proto::UpdateLogResponse {
     proto::UpdateLogResponse { ack_index: wire_number(rows), ..Default::default() }
 }
 
-/// The runner learns a code and our words, never Gitea's headers.
+/// The runner learns a code and Gitea's words without our token, never Gitea's headers.
 fn to_runner(error: &GiteaError) -> ConnectError {
     ConnectError::unavailable(format!("Gitea gave no good answer: {error}"))
 }
 
 impl Facade {
-    async fn hand_out(&self, caller: Caller) -> Result<Vec<u8>, ConnectError> {
+    async fn hand_out(&self, caller: Caller) -> Result<Bytes, ConnectError> {
         let asked = Event::TaskAsked { epoch: caller.epoch() };
         let Some(lane) = self.board.lane(caller.id()) else { return Err(nothing_to_do()) };
         let mut actions = self.board.apply(caller.id(), asked.clone()).unwrap_or_default();
@@ -182,7 +184,8 @@ impl Facade {
                 let payload = self.board.payload(caller.id());
                 let payload =
                     payload.ok_or_else(|| ConnectError::unavailable("the task is being read from the queue"))?;
-                Ok(domain::wire::fetch_response(&payload))
+                // Overwritten when the connection has sent it (NEW-57).
+                Ok(Bytes::from_owner(Zeroizing::new(domain::wire::fetch_response(&payload))))
             }
             Some(Action::AskAgain) => Err(ConnectError::unavailable("not yet; ask again")),
             _ => Err(nothing_to_do()),
