@@ -277,7 +277,7 @@ settings! {
     CANCEL_GRACE: Duration = None, Always, Optional, Plain,
         value::span::<1, DAY>,
         "a duration with unit, 1s to 1d",
-        "Time for a cancelled job to end; without it 6m with a runner that runs post steps, else 60s.";
+        "Time for a cancelled job to end; without it 60s, or half of GITEA_ZOMBIE_TASK_TIMEOUT if that is less.";
     TERMINAL_GRACE: Duration = Some("60s"), Always, Optional, Plain,
         value::span::<1, DAY>,
         "a duration with unit, 1s to 1d",

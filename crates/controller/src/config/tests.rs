@@ -135,10 +135,11 @@ fn errors_show_no_password() {
 #[test]
 fn components_this_build_does_not_serve() {
     one_error(&[("COMPONENTS", "scheduler,foo")], "unknown controller component \"foo\"");
-    let all = errors(&[("COMPONENTS", "all"), ("QUEUE", "jetstream")]).join("\n");
+    let all = errors(&[("COMPONENTS", "all"), ("QUEUE", "jetstream"), ("IDENTITY_ISSUER", "workload-api")]).join("\n");
     for part in [
         "this build serves local-worker; pod-worker and vm-worker cannot run yet; set COMPONENTS=scheduler,",
         "this build serves embedded; jetstream cannot run yet; set QUEUE=embedded",
+        "local executors get no identity from workload-api yet; set IDENTITY_ISSUER=built-in",
         "OPENSANDBOX_API is required",
         "NATS_URL is required",
         "POD_EXECUTOR_IMAGE is required",

@@ -120,6 +120,7 @@ impl Reader<'_> {
         let (format, level) = (self.get(&table::LOG_FORMAT), self.get(&table::LOG_LEVEL));
         let (local, runner) = (self.local(), self.runner());
         self.queue();
+        self.issuer();
         self.orphan_scan();
         if let (Some(gitea), Some(limits)) = (&gitea, &limits) {
             self.cancel_before_zombie(gitea, limits);
@@ -165,6 +166,16 @@ impl Reader<'_> {
                 "QUEUE",
                 "QUEUE: this build serves embedded; jetstream cannot run yet",
                 "set QUEUE=embedded",
+            ));
+        }
+    }
+
+    fn issuer(&self) {
+        if self.get(&table::IDENTITY_ISSUER) == Some(Issuer::WorkloadApi) {
+            self.error(SettingError::new(
+                "IDENTITY_ISSUER",
+                "IDENTITY_ISSUER: this build serves built-in; local executors get no identity from workload-api yet",
+                "set IDENTITY_ISSUER=built-in",
             ));
         }
     }

@@ -140,11 +140,11 @@ pub async fn lead(state: &Path) -> Result<Held, StartError> {
 /// Any [`StartError`] but those of writing.
 pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked, StartError> {
     let state = state_of(args, here)?;
-    short_enough(&state)?;
     state::ours(&state)?;
     let known = Registration::read(&state)?;
     let raw = collect(args, here, known.as_ref());
     let url = judge(&raw)?;
+    short_enough(&state, instance_of(&raw).as_ref())?;
     let trust_domain = raw.get("TRUST_DOMAIN").map(|(text, _)| text.to_owned());
     let token = match &known {
         Some(known) => {
@@ -231,8 +231,7 @@ impl Checked {
         let place = files::Reserved::new(&file).map_err(|error| unusable(&self.state, &error))?;
         let wire = Wire::new(&self.url, self.gitea_patience);
         let runner = wire.register(&self.name, token.expose(), declared(&self.raw)).await?;
-        let instance = self.raw.get("INSTANCE_ID").and_then(|(text, _)| text.parse::<InstanceId>().ok());
-        let instance = instance.unwrap_or_else(|| InstanceId::derive(self.url.as_str(), &runner.uuid));
+        let instance = instance_of(&self.raw).unwrap_or_else(|| InstanceId::derive(self.url.as_str(), &runner.uuid));
         let registration = Registration {
             gitea: self.url.as_str().to_owned(),
             uuid: runner.uuid,
@@ -260,15 +259,19 @@ impl Checked {
 }
 
 /// The identity sockets of executors lie deep in the state folder, and a socket's address holds 107 bytes. Known before
-/// anything is registered.
-fn short_enough(state: &Path) -> Result<(), StartError> {
-    const BELOW: &str = "/executors/gitea-task-9999999999-12345678-e99/api/id";
-    let length = state.as_os_str().len() + BELOW.len();
+/// anything is registered: an instance that Gitea's answer will name has 8 characters.
+fn short_enough(state: &Path, instance: Option<&InstanceId>) -> Result<(), StartError> {
+    let instance = instance.map_or("12345678", InstanceId::as_str);
+    let length = state.as_os_str().len() + format!("/executors/gitea-task-9999999999-{instance}-e99/api/id").len();
     if length <= 107 {
         return Ok(());
     }
     let cause = format!("its path is {} bytes too long for the sockets below it; name a shorter one", length - 107);
     Err(StartError::State { path: state.to_owned(), cause })
+}
+
+fn instance_of(raw: &Raw) -> Option<InstanceId> {
+    raw.get("INSTANCE_ID").and_then(|(text, _)| text.parse().ok())
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> StartError {

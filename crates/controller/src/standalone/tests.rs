@@ -306,6 +306,21 @@ async fn the_instance_is_remembered() {
     assert_eq!(later.config.identity.trust_domain().to_string(), "mine.gdr.internal");
 }
 
+/// NEW-147: an instance id that makes the sockets' paths too long is refused before Gitea hears of us.
+#[tokio::test]
+async fn a_long_instance_in_a_deep_folder_is_not_registered() {
+    let (bench, gitea) = (Bench::new(), Gitea::start(Register::Good).await);
+    let mut args = bench.args(&gitea.url);
+    let fits = 107 - "/executors/gitea-task-9999999999-12345678-e99/api/id".len();
+    let deep = "d".repeat(fits - bench.path("").as_os_str().len());
+    args.state = Some(bench.path(&deep));
+    assert!(check(&args, &bench.here()).await.is_ok());
+    args.settings.set = vec![("INSTANCE_ID".into(), "123456789".into())];
+    let error = bench.start(&args, &bench.here()).await.err().unwrap();
+    assert!(error.to_string().contains("1 bytes too long for the sockets below it"), "{error}");
+    assert_eq!(gitea.rows.load(Ordering::SeqCst), 0);
+}
+
 const GET_TOKEN: &str = "copy a registration token in Gitea (Site Administration → Actions → Runners → Create new \
                          Runner, or the same in the settings of an organisation or repository)";
 
