@@ -62,7 +62,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Makes a folder 0700, its parents too, and refuses one that others can enter.
+/// Makes a folder 0700, its parents too; one that others could enter is closed to them.
 ///
 /// # Errors
 /// It cannot be made, is no folder, or belongs to somebody else.

@@ -122,7 +122,7 @@ pub struct ExecutorLine {
     pub name: String,
     /// The backend.
     pub backend: String,
-    /// `pending`, `running`, `ended` or `vanished`.
+    /// `pending`, `running` or `ended`.
     pub state: String,
     /// Which life of its assignment.
     pub epoch: u32,

@@ -1,5 +1,5 @@
-//! The small keyed records beside the queue: what ended, which repository stands behind a name, what was set aside, and
-//! what an operator paused (NEW-45, NEW-51).
+//! The small keyed records beside the queue: what ended, which repository stands behind a name, and what was set aside
+//! (NEW-45, NEW-51).
 //!
 //! Values are short JSON texts that their owners write and read; nothing here looks into them, and none may hold a
 //! secret.
@@ -22,8 +22,6 @@ pub enum Kind {
     Pin,
     /// What could not be processed, without secrets: ids, digest, sizes, error class, times (NEW-51).
     SetAside,
-    /// What an operator paused.
-    Pause,
 }
 
 impl Kind {
@@ -32,7 +30,6 @@ impl Kind {
             Self::Tombstone => "tombstone",
             Self::Pin => "pin",
             Self::SetAside => "set_aside",
-            Self::Pause => "pause",
         }
     }
 }
@@ -130,15 +127,6 @@ impl Ledger {
         self.writer.call(move |store| store.execute(SQL, params![kind.as_str(), key]).map(drop)).await
     }
 
-    /// Takes away every record of a kind that was written before `before`; returns how many.
-    ///
-    /// # Errors
-    /// [`QueueError::Unavailable`], [`QueueError::Unusable`].
-    pub async fn prune(&self, kind: Kind, before: Timestamp) -> Result<usize, QueueError> {
-        const SQL: &str = "DELETE FROM ledger WHERE kind = ?1 AND at < ?2";
-        self.writer.call(move |store| store.execute(SQL, params![kind.as_str(), micros(before)])).await
-    }
-
     /// Whether this life of the assignment has ended; another digest under the same id is another life (NEW-3).
     ///
     /// # Errors
@@ -177,7 +165,7 @@ mod tests {
         Embedded::open(Settings::new(dir.path().join("queue.db"))).await.unwrap().ledger()
     }
 
-    /// NEW-51: kinds do not see each other; the last value wins; pruning takes what is older, of its kind only.
+    /// NEW-51: kinds do not see each other; the last value wins.
     #[tokio::test]
     async fn records_are_kept_by_kind_and_key() {
         let dir = tempfile::tempdir().unwrap();
@@ -187,9 +175,8 @@ mod tests {
         ledger.put(Kind::SetAside, entry("a", "x", 10)).await.unwrap();
         ledger.put(Kind::SetAside, entry("b", "y", 30)).await.unwrap();
         assert_eq!(ledger.get(Kind::Pin, "a").await.unwrap(), Some(entry("a", "2", 20)));
-        assert_eq!(ledger.get(Kind::Pause, "a").await.unwrap(), None);
-        assert_eq!(ledger.prune(Kind::SetAside, at(30)).await.unwrap(), 1);
-        assert_eq!(ledger.list(Kind::SetAside).await.unwrap(), [entry("b", "y", 30)]);
+        assert_eq!(ledger.get(Kind::Pin, "b").await.unwrap(), None);
+        assert_eq!(ledger.list(Kind::SetAside).await.unwrap(), [entry("a", "x", 10), entry("b", "y", 30)]);
         assert_eq!(ledger.list(Kind::Pin).await.unwrap().len(), 1);
         ledger.remove(Kind::Pin, "a").await.unwrap();
         ledger.remove(Kind::Pin, "a").await.unwrap();

@@ -4,8 +4,8 @@
 //! else makes a message go, no age, no limit of deliveries, no restart. A delivery is a lease in memory; whoever starts
 //! again begins with everything that was not settled (NEW-34, NEW-50, NEW-52).
 //!
-//! Two engines stand behind the trait, and both pass the suite in `contract`: the embedded one for a single host
-//! ([`embedded`]) and a NATS JetStream stream.
+//! One engine stands behind the trait, the one for a single host ([`embedded`]); the suite in `contract` says what any
+//! engine keeps.
 
 #[cfg(test)]
 pub(crate) mod contract;

@@ -16,7 +16,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use self::store::{Store, Usage};
+use self::store::Store;
 use self::writer::Writer;
 use super::ledger::Ledger;
 use super::{Delivery, Disposition, Message, Published, Queue, QueueError, Waiting};
@@ -63,14 +63,6 @@ impl Embedded {
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         Ledger::new(self.writer.clone())
-    }
-
-    /// How full the file is (NEW-40: an alert at 80 %).
-    ///
-    /// # Errors
-    /// [`QueueError::Unavailable`], [`QueueError::Unusable`].
-    pub async fn usage(&self) -> Result<Usage, QueueError> {
-        self.writer.call(|store| store.usage()).await
     }
 }
 

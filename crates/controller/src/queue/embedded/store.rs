@@ -46,17 +46,6 @@ const SCHEMA: &str = "
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(30 * 24);
 const FORGET_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
-/// How full the file is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
-    /// Messages that are not settled.
-    pub messages: u64,
-    /// Bytes in use inside the file.
-    pub used_bytes: u64,
-    /// The limit of [`Usage::used_bytes`].
-    pub max_bytes: u64,
-}
-
 /// The open database and the leases of this process.
 pub(in crate::queue) struct Store {
     connection: Connection,
@@ -217,15 +206,6 @@ impl Store {
 
     pub(super) fn release(&mut self, id: AssignmentId) {
         self.leased.remove(&id);
-    }
-
-    pub(super) fn usage(&mut self) -> Result<Usage, QueueError> {
-        let page = self.page_size()?;
-        let pages = self.count("SELECT page_count FROM pragma_page_count()")?;
-        let free = self.count("SELECT freelist_count FROM pragma_freelist_count()")?;
-        let limit = self.count("SELECT max_page_count FROM pragma_max_page_count()")?;
-        let messages = self.count("SELECT count(*) FROM message")?;
-        Ok(Usage { messages, used_bytes: pages.saturating_sub(free) * page, max_bytes: limit * page })
     }
 
     fn page_size(&self) -> Result<u64, QueueError> {

@@ -60,8 +60,6 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     };
     assert!(matches!(&refusal, QueueError::Full { remedy, .. } if remedy.contains("free space")), "{refusal}");
     assert!(stored > 20, "{stored} messages of 16 KiB in 512 KiB");
-    let usage = queue.usage().await.unwrap();
-    assert!(usage.used_bytes * 10 > usage.max_bytes * 8 && usage.used_bytes <= usage.max_bytes, "{usage:?}");
     drop(queue);
     let queue = open(dir.path()).await;
     let waiting = queue.list(Backend::Pod).await.unwrap();

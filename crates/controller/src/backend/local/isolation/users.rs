@@ -44,7 +44,9 @@ impl Users {
             used.extend(owner(&Folder::new(entry?.path())));
         }
         let free = self.range.clone().find(|uid| !used.contains(uid));
-        let uid = free.ok_or_else(|| io::Error::other("LOCAL_UIDS: every user of the range has an executor"))?;
+        let uid = free.ok_or_else(|| {
+            io::Error::other("LOCAL_USERS: every user of the range has an executor; name a larger range")
+        })?;
         taken.insert(uid);
         Ok(Taken { uid, taken: Arc::clone(&self.taken) })
     }
