@@ -156,7 +156,7 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     let own = own_identity(&served.endpoint(), &config.identity.facade_id, IDENTITY).await?;
     // Nobody but the job passes the folder above its socket, and the job may have a user of its own.
     let access = match config.local.isolation {
-        IsolationKind::Full => SocketAccess { mode: 0o666, owner: None },
+        IsolationKind::Full => SocketAccess { mode: 0o666 },
         IsolationKind::None => SocketAccess::default(),
     };
     let bind: Bind = Arc::new(move |record: &ExecutorRecord, socket: &Path| {

@@ -5,7 +5,7 @@ use std::{
     io,
     os::unix::{
         ffi::{OsStrExt as _, OsStringExt as _},
-        fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown},
+        fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
     time::Duration,
@@ -23,13 +23,11 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 pub struct SocketAccess {
     /// Permission bits of the socket; connecting needs write permission.
     pub mode: u32,
-    /// Owner (uid, gid) when it is not this process's. Needs the privilege to give files away.
-    pub owner: Option<(u32, u32)>,
 }
 
 impl Default for SocketAccess {
     fn default() -> Self {
-        Self { mode: 0o600, owner: None }
+        Self { mode: 0o600 }
     }
 }
 
@@ -119,9 +117,6 @@ fn bind(path: &Path, access: SocketAccess) -> io::Result<(UnixListener, SocketFi
     }
     let listener = UnixListener::bind(&temporary)?;
     fs::set_permissions(&temporary, Permissions::from_mode(access.mode))?;
-    if let Some((uid, gid)) = access.owner {
-        chown(&temporary, Some(uid), Some(gid))?;
-    }
     let metadata = fs::symlink_metadata(&temporary)?;
     fs::rename(&temporary, path)?;
     Ok((listener, SocketFile { path: path.to_owned(), device_and_inode: (metadata.dev(), metadata.ino()) }))

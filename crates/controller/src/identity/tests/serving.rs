@@ -112,7 +112,7 @@ async fn a_socket_has_the_permissions_asked_for() {
     let mode = |name: &str| std::fs::metadata(host.socket(name)).unwrap().permissions().mode() & 0o777;
     let _served = host.serve("job").await;
     assert_eq!(mode("job"), 0o600);
-    let access = SocketAccess { mode: 0o660, ..SocketAccess::default() };
+    let access = SocketAccess { mode: 0o660 };
     let _served = host.issuer.serve_for(host.socket("group"), id("job"), access).await.unwrap();
     assert_eq!(mode("group"), 0o660);
 }
