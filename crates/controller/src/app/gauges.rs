@@ -38,6 +38,11 @@ pub(super) struct Gauges {
     pub(super) traffic: [Arc<AtomicU64>; 2],
 }
 
+/// A certificate ends by the wall clock, which its issuer and both ends of a connection go by; readiness goes by ours.
+fn by_our_clock(end: Timestamp, now: Timestamp) -> Timestamp {
+    now.saturating_add(end.duration_since(Timestamp::now())).unwrap_or(end)
+}
+
 /// Runs until `stop`.
 pub(super) async fn run(gauges: Gauges, stop: CancellationToken) {
     let Gauges { board, identity, ops, kind, capacity, traffic } = gauges;
@@ -59,7 +64,7 @@ pub(super) async fn run(gauges: Gauges, stop: CancellationToken) {
         ops.metrics.slots([(kind, capacity, used)]);
         ops.metrics.heartbeat_lag(lag(&views, board.now()));
         let (expires_at, lifetime) = (identity.expires_at(), identity.lifetime);
-        let present = |expires_at| Svid::Present { expires_at, lifetime };
+        let present = |at| Svid::Present { expires_at: by_our_clock(at, board.now()), lifetime };
         ops.readiness.set(|now| now.svid = expires_at.map_or(Svid::Missing, present));
         if let Some(at) = expires_at {
             ops.metrics.svid_expires(at);

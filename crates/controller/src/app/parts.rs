@@ -81,11 +81,13 @@ impl Identity {
 
 impl Parts {
     pub(super) async fn build(config: Config, secrets: Secrets) -> anyhow::Result<Self> {
+        let clock = Clock::start();
         let facade_listener = bind("RUNNER_FACADE_LISTEN", config.facade.listen).await?;
         let ops_listener = crate::ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
+        let queue_file = config.state_dir.join("queue.db");
         let ((identity, bind_identity), queue, ()) = tokio::try_join!(
             identity(&config),
-            async { Ok(Arc::new(Embedded::open(Settings::new(config.state_dir.join("queue.db"))).await?)) },
+            async { Ok(Arc::new(Embedded::open(Settings { clock, ..Settings::new(queue_file) }).await?)) },
             prove_isolation(&config),
         )?;
         let credential = Credential {
@@ -95,13 +97,13 @@ impl Parts {
         let gitea = Arc::new(Gitea::new(config.gitea.url.as_str(), credential).context("GITEA_INSTANCE_URL")?);
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
-        let board = Arc::new(Board::new(limits(&config), Clock::start(), chronicle));
+        let board = Arc::new(Board::new(limits(&config), clock, chronicle));
         let backend = Arc::new(LocalBackend::new(local(&config)?, bind_identity)?);
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
         let sealing = Arc::new(Sealing::new(seals, SUBJECT_BASE, config.instance.clone()));
         let unopened = Arc::new(Unopened::load(queue.ledger(), metrics.clone()).await?);
-        let ops = ops(&config, &board, metrics, &unopened);
+        let ops = ops(&config, &board, metrics, &unopened, clock);
         let tracker = TaskTracker::new();
         Ok(Self {
             board,
@@ -228,7 +230,7 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Unopened>) -> Ops {
+fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Unopened>, clock: Clock) -> Ops {
     let (instance, components) =
         (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
     let (board, unopened, isolation) = (Arc::clone(board), Arc::clone(unopened), config.local.isolation);
@@ -239,6 +241,7 @@ fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Uno
         readiness: Readiness::default(),
         metrics,
         liveness: Liveness::default(),
+        clock,
         snapshot: Arc::new(move |at| StatusSnapshot {
             set_aside: unopened.set_aside(),
             ..snapshot(&board, instance.as_str(), components.clone(), slots, at)

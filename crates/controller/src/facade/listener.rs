@@ -56,6 +56,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, house: Arc<House>,
     let _best_effort = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
     let Some(peer) = peer(&stream) else { return };
+    // By the wall clock, as the handshake judged the certificate: its issuer and both ends go by that one.
     let left = Duration::try_from(peer.expires_at.duration_since(Timestamp::now())).unwrap_or_default();
     connection::serve(stream, Peer(peer.id), Instant::now() + left, &house, &stop).await;
 }

@@ -95,6 +95,7 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
         readiness: Readiness::default(),
         metrics,
         liveness: Liveness::default(),
+        clock: Clock::start(),
         snapshot: Arc::new(move |_| empty.clone()),
     };
     let identity =

@@ -34,6 +34,7 @@ use self::liveness::Liveness;
 use self::metrics::Metrics;
 use self::readiness::Readiness;
 use self::status::StatusSnapshot;
+use crate::clock::Clock;
 
 /// Connections at a time; more wait in the kernel's queue.
 const CONNECTIONS: usize = 32;
@@ -50,6 +51,8 @@ pub struct Ops {
     pub metrics: Metrics,
     /// Set by the loops.
     pub liveness: Liveness,
+    /// The time that everything here is judged by: the one of the rooms that set it.
+    pub clock: Clock,
     /// Takes a snapshot of the board; quick, and never waits. `ready`, `not_ready` and `leader` are filled in here.
     pub snapshot: Arc<dyn Fn(Timestamp) -> StatusSnapshot + Send + Sync>,
 }
@@ -112,7 +115,7 @@ async fn livez(State(ops): State<Ops>) -> Response {
 
 async fn readyz(State(ops): State<Ops>) -> Response {
     let conditions = ops.readiness.conditions();
-    let reasons = conditions.reasons(Timestamp::now());
+    let reasons = conditions.reasons(ops.clock.now());
     let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({ "ready": reasons.is_empty(), "reasons": reasons, "paused": conditions.paused });
     (code, Json(body)).into_response()
@@ -127,7 +130,7 @@ async fn metrics_text(State(ops): State<Ops>) -> Response {
 }
 
 async fn status_json(State(ops): State<Ops>) -> Json<StatusSnapshot> {
-    let now = Timestamp::now();
+    let now = ops.clock.now();
     let (conditions, mut snapshot) = (ops.readiness.conditions(), (ops.snapshot)(now));
     snapshot.not_ready = conditions.reasons(now);
     snapshot.ready = snapshot.not_ready.is_empty();

@@ -15,12 +15,14 @@ use super::metrics::Metrics;
 use super::readiness::{Leader, Readiness, Svid};
 use super::status::StatusSnapshot;
 use super::{Ops, address, client, serve};
+use crate::clock::Clock;
 
 fn ops() -> Ops {
     Ops {
         readiness: Readiness::default(),
         metrics: Metrics::new(&"f66f031b".parse().unwrap()),
         liveness: Liveness::default(),
+        clock: Clock::start(),
         snapshot: Arc::new(|now| StatusSnapshot::empty("f66f031b", vec!["scheduler".into()], now)),
     }
 }
@@ -74,6 +76,31 @@ async fn the_ways_to_ask() {
     shutdown.cancel();
     tokio::time::timeout(Duration::from_secs(5), served).await.unwrap().unwrap();
     assert!(client::ask(&at).await.unwrap_err().to_string().contains("is it running?"));
+}
+
+/// NEW-151: the clock was set forward while we run: what was good a moment ago by our own clock is good, and `/status`
+/// says the time by it.
+#[tokio::test]
+async fn a_clock_that_was_set_changes_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings =
+        crate::config::Ops { listen: crate::args::STANDALONE_OPS, address_file: dir.path().join("ops.addr") };
+    let listener = address::bind(&settings).await.unwrap();
+    let began = Timestamp::now() - Duration::from_secs(3600);
+    let ops = Ops { clock: Clock::saying(began), ..ops() };
+    let served = tokio::spawn(serve(listener, ops.clone(), CancellationToken::new()));
+    ops.readiness.fetch_good(ops.clock.now());
+    ops.readiness.set(|c| {
+        c.leader = Leader::Leading;
+        c.facade_listening = true;
+        c.svid = Svid::Present { expires_at: began + Duration::from_secs(600) };
+    });
+    let at = client::of_state(dir.path()).unwrap();
+    let (code, body) = get(format!("{at}/readyz")).await;
+    assert_eq!(code, 200, "{body}");
+    let (_, status) = client::ask(&at).await.unwrap();
+    assert!(status.ready && status.not_ready.is_empty());
+    served.abort();
 }
 
 /// Something else behind the address is not taken for a controller.

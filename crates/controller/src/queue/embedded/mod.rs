@@ -20,6 +20,7 @@ use self::store::Store;
 use self::writer::Writer;
 use super::ledger::Ledger;
 use super::{Delivery, Disposition, Message, Published, Queue, QueueError, Waiting};
+use crate::clock::Clock;
 
 /// No message takes more than this part of the file: one task must not keep all others out.
 const MESSAGE_SHARE: u64 = 16;
@@ -31,13 +32,15 @@ pub struct Settings {
     pub path: PathBuf,
     /// Limit of the file in bytes, write-ahead log not counted (requirements §1.4: 1 GiB).
     pub max_bytes: u64,
+    /// The time that is written down.
+    pub clock: Clock,
 }
 
 impl Settings {
-    /// The limit of requirements §1.4.
+    /// The limit of requirements §1.4, and a clock that starts now.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self { path, max_bytes: 1 << 30 }
+        Self { path, max_bytes: 1 << 30, clock: Clock::start() }
     }
 }
 
@@ -72,7 +75,7 @@ impl Queue for Embedded {
     }
 
     fn publish(&self, message: Message) -> BoxFuture<'_, Result<Published, QueueError>> {
-        self.writer.call(move |store| store.publish(&message, Timestamp::now()))
+        self.writer.call(move |store| store.publish(&message))
     }
 
     fn list(&self, backend: Backend) -> BoxFuture<'_, Result<Vec<Waiting>, QueueError>> {

@@ -13,6 +13,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, Params, Row, params};
 use super::super::ledger::{Kind, life};
 use super::super::{Delivery, Disposition, Message, Published, QueueError, Waiting};
 use super::Settings;
+use crate::clock::Clock;
 
 /// The version of the tables below; a file of a higher one is refused.
 const SCHEMA_VERSION: i64 = 1;
@@ -50,6 +51,7 @@ const FORGET_EVERY: SignedDuration = SignedDuration::from_hours(24);
 pub(in crate::queue) struct Store {
     connection: Connection,
     leased: BTreeSet<AssignmentId>,
+    clock: Clock,
     /// When old tombstones were looked for last.
     forgot: Timestamp,
 }
@@ -61,7 +63,8 @@ impl Store {
         connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(failure)?;
         pragma(&connection, "journal_mode", "WAL")?;
         pragma(&connection, "synchronous", "FULL")?;
-        let mut store = Self { connection, leased: BTreeSet::new(), forgot: Timestamp::UNIX_EPOCH };
+        let mut store =
+            Self { connection, leased: BTreeSet::new(), clock: settings.clock, forgot: Timestamp::UNIX_EPOCH };
         store.prepare_schema(&settings.path)?;
         let pages = settings.max_bytes / store.page_size()?;
         pragma(&store.connection, "max_page_count", &pages.to_string())?;
@@ -91,14 +94,15 @@ impl Store {
         })
     }
 
-    pub(super) fn publish(&mut self, message: &Message, now: Timestamp) -> Result<Published, QueueError> {
+    pub(super) fn publish(&mut self, message: &Message) -> Result<Published, QueueError> {
         if self.is_ended(message.id, &message.digest)? {
             return Err(QueueError::Ended { id: message.id, digest: message.digest.clone() });
         }
         const INSERT: &str = "INSERT INTO message (id, digest, backend, body, enqueued_at) VALUES (?1, ?2, ?3, ?4, ?5)
                               ON CONFLICT (id) DO NOTHING";
         let id = number(message.id);
-        let row = params![id, message.digest.as_str(), message.backend.as_str(), message.body, micros(now)];
+        let row =
+            params![id, message.digest.as_str(), message.backend.as_str(), message.body, micros(self.clock.now())];
         if self.execute(INSERT, row)? == 1 {
             return Ok(Published::New);
         }
@@ -155,10 +159,10 @@ impl Store {
     pub(super) fn settle(&mut self, id: AssignmentId, disposition: Disposition) -> Result<(), QueueError> {
         const RETRY: &str = "UPDATE message SET attempts = attempts + 1, next_try = ?2, last_error = ?3 WHERE id = ?1";
         match disposition {
-            Disposition::Ack => self.bury(id, "acknowledged", Timestamp::now())?,
+            Disposition::Ack => self.bury(id, "acknowledged", self.clock.now())?,
             Disposition::Reject { reason } => {
                 tracing::info!(assignment = %id, %reason, "message rejected");
-                self.bury(id, reason.as_str(), Timestamp::now())?
+                self.bury(id, reason.as_str(), self.clock.now())?
             }
             Disposition::Retry { at, error } => self.execute(RETRY, params![number(id), micros(at), error])?,
             Disposition::Release => 0,

@@ -50,7 +50,7 @@ async fn a_delivery_nobody_receives_is_not_leased() {
 async fn a_full_queue_refuses_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("queue.db");
-    let queue = Embedded::open(Settings { path: path.clone(), max_bytes: 512 * 1024 }).await.unwrap();
+    let queue = Embedded::open(Settings { max_bytes: 512 * 1024, ..Settings::new(path.clone()) }).await.unwrap();
     let mut stored = 0;
     let refusal = loop {
         match queue.publish(sized(stored + 1, 16 * 1024)).await {
@@ -66,9 +66,21 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     assert_eq!(i64::try_from(waiting.len()).unwrap(), stored);
     assert!(waiting.iter().all(|message| message.body == sized(1, 16 * 1024).body));
     drop(queue);
-    let queue = Embedded::open(Settings { path, max_bytes: 512 * 1024 }).await.unwrap();
+    let queue = Embedded::open(Settings { max_bytes: 512 * 1024, ..Settings::new(path) }).await.unwrap();
     queue.settle(waiting[0].id, Disposition::Ack).await.unwrap();
     assert_eq!(queue.publish(sized(stored + 1, 16 * 1024)).await, Ok(Published::New));
+}
+
+/// NEW-151: what is written down is the time of the process, whatever the wall clock was set to meanwhile.
+#[tokio::test]
+async fn times_are_those_of_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let began = Timestamp::now() - jiff::SignedDuration::from_hours(1);
+    let settings = Settings { clock: Clock::saying(began), ..Settings::new(dir.path().join("queue.db")) };
+    let queue = Embedded::open(settings).await.unwrap();
+    queue.publish(message(1, "a")).await.unwrap();
+    let enqueued = queue.list(Backend::Pod).await.unwrap()[0].enqueued_at;
+    assert!(enqueued.duration_since(began) < jiff::SignedDuration::from_mins(10), "{enqueued}");
 }
 
 /// NEW-45: what ended is remembered for 30 days, and no longer.
@@ -79,7 +91,7 @@ fn tombstones_are_forgotten_after_a_month() {
     let day = |n: i64| Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * n);
     let known = |store: &Store, n| store.is_ended(message(n, "a").id, &message(n, "a").digest).unwrap();
     for n in 1..=3 {
-        store.publish(&message(n, "a"), day(1)).unwrap();
+        store.publish(&message(n, "a")).unwrap();
     }
     store.bury(message(1, "a").id, "acknowledged", day(100)).unwrap();
     store.bury(message(2, "a").id, "acknowledged", day(130)).unwrap();
