@@ -43,11 +43,18 @@ fn by_our_clock(end: Timestamp, now: Timestamp) -> Timestamp {
     now.saturating_add(end.duration_since(Timestamp::now())).unwrap_or(end)
 }
 
-/// Runs until `stop`.
+/// Runs until `stop`, or until nobody renews our own identity any more.
 pub(super) async fn run(gauges: Gauges, stop: CancellationToken) {
     let Gauges { board, identity, ops, kind, capacity, traffic } = gauges;
     let mut counted = [0; 2];
     loop {
+        if identity.has_ended() {
+            tracing::error!(
+                component = "scheduler",
+                "the socket that renews the facade's own identity ended by itself"
+            );
+            return;
+        }
         for (way, direction) in [Direction::Up, Direction::Down].into_iter().enumerate() {
             let passed = traffic[way].load(Ordering::Relaxed);
             ops.metrics.proxied(direction, passed.saturating_sub(counted[way]));

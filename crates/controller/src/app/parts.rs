@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
 use super::snapshot::{Slots, snapshot};
-use crate::backend::local::{Bind, LocalBackend, LocalConfig};
+use crate::backend::local::{Bind, LocalBackend, LocalConfig, Serving};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
@@ -66,7 +66,7 @@ pub(super) struct Identity {
     own: OwnIdentity,
     /// How long each certificate of ours lives.
     pub(super) lifetime: Duration,
-    _socket: Option<ServedIdentity>,
+    socket: Option<ServedIdentity>,
 }
 
 impl Identity {
@@ -74,8 +74,19 @@ impl Identity {
         self.own.acceptor()
     }
 
+    /// Whether the socket that renews it ended by itself (NEW-150).
+    pub(super) fn has_ended(&self) -> bool {
+        self.socket.as_ref().is_some_and(ServedIdentity::has_ended)
+    }
+
     pub(super) fn expires_at(&self) -> Option<Timestamp> {
         self.own.expires_at()
+    }
+}
+
+impl Serving for ServedIdentity {
+    fn has_ended(&self) -> bool {
+        ServedIdentity::has_ended(self)
     }
 }
 
@@ -165,11 +176,11 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
         let (issuer, id, socket) = (issuer.clone(), record.spiffe_id.clone(), socket.to_owned());
         async move {
             let served = issuer.serve_for(socket, id, access).await.map_err(|error| error.to_string())?;
-            Ok(Box::new(served) as Box<dyn Send>)
+            Ok(Box::new(served) as Box<dyn Serving>)
         }
         .boxed()
     });
-    Ok((Identity { own, lifetime: config.identity.svid_ttl, _socket: Some(served) }, bind))
+    Ok((Identity { own, lifetime: config.identity.svid_ttl, socket: Some(served) }, bind))
 }
 
 async fn prove_isolation(config: &Config) -> anyhow::Result<()> {

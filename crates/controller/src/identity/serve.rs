@@ -80,6 +80,18 @@ impl ServedIdentity {
         format!("unix://{}", self.file.path().display())
     }
 
+    /// Whether nobody serves here any more, although nobody took the identity away (NEW-150).
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Ends it as a fault of ours would.
+    #[cfg(test)]
+    pub(super) fn break_down(&self) {
+        self.task.abort();
+    }
+
     /// Withdraws the identity: open streams end with "no identity issued", within a second, and the socket goes. What
     /// was issued stays valid until it expires; a fence against it is the facade's own registry.
     pub async fn stop(mut self) {

@@ -47,7 +47,14 @@ const BIND_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Serves the identity of an executor on a socket at this path, in place of whatever is there, until the returned value
 /// is dropped. The error is a text for the operator.
-pub type Bind = Arc<dyn Fn(&ExecutorRecord, &Path) -> BoxFuture<'static, Result<Box<dyn Send>, String>> + Send + Sync>;
+pub type Bind =
+    Arc<dyn Fn(&ExecutorRecord, &Path) -> BoxFuture<'static, Result<Box<dyn Serving>, String>> + Send + Sync>;
+
+/// An identity that is served until this is dropped.
+pub trait Serving: Send {
+    /// Whether it ended by itself, which no fault of a client must bring about (NEW-150).
+    fn has_ended(&self) -> bool;
+}
 
 /// What the local backend needs to know.
 #[derive(Debug, Clone)]
@@ -110,7 +117,7 @@ pub struct LocalBackend {
 /// The identity socket of one executor.
 enum Identity {
     /// Served until this is dropped.
-    Served(#[expect(dead_code, reason = "kept for its drop")] Box<dyn Send>),
+    Served(Box<dyn Serving>),
     /// Taken away for good; a list does not serve it again.
     Withdrawn,
 }
@@ -155,6 +162,17 @@ impl LocalBackend {
     fn forget_identity(&self, name: &str) {
         let served = self.identities().remove(name);
         drop(served);
+    }
+
+    /// Lets go of a service that ended by itself, so that the next one takes its place.
+    fn forget_ended_identity(&self, name: &str) {
+        let mut identities = self.identities();
+        if matches!(identities.get(name), Some(Identity::Served(served)) if served.has_ended()) {
+            let served = identities.remove(name);
+            drop(identities);
+            drop(served);
+            tracing::warn!(executor = %name, "its identity was not served any more; it is served anew");
+        }
     }
 
     fn make_executors_folder(&self) -> io::Result<()> {
@@ -205,6 +223,7 @@ impl LocalBackend {
 
     /// Serves the identity unless it is served or withdrawn.
     async fn serve_identity(&self, name: &str, record: &ExecutorRecord) -> Result<(), BackendError> {
+        self.forget_ended_identity(name);
         if self.identities().contains_key(name) {
             return Ok(());
         }

@@ -28,6 +28,25 @@ async fn status(served: &ServedIdentity, method: &str, security_header: Option<&
 const INVALID_ARGUMENT: &str = "3";
 const UNIMPLEMENTED: &str = "12";
 
+/// NEW-150: an end that nobody asked for is seen, and the same socket can be served again.
+#[tokio::test]
+async fn an_end_by_itself_is_seen() {
+    let host = Host::new();
+    let served = host.serve("job").await;
+    assert!(!served.has_ended());
+    served.break_down();
+    let seen = async {
+        while !served.has_ended() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, seen).await.unwrap();
+    drop(served);
+    let again = host.serve("job").await;
+    assert_eq!(status(&again, "FetchX509SVID", None).await.0, INVALID_ARGUMENT);
+    assert!(!again.has_ended());
+}
+
 /// Workload API standard, section 4: without the security header nothing is answered.
 #[tokio::test]
 async fn the_security_header_is_required() {

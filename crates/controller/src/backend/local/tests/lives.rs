@@ -165,6 +165,21 @@ async fn a_withdrawn_identity_stays_withdrawn() {
     assert_eq!(host.taken_alive.load(Ordering::SeqCst), 2, "POD-7: the identity goes before the executor");
 }
 
+/// NEW-150: an identity whose service ended by itself is served again by the next list, and by no list after that.
+#[tokio::test]
+async fn an_identity_that_ended_by_itself_is_served_again() {
+    let host = Host::new();
+    let backend = host.controller("exec sleep 1000");
+    backend.ensure(launch(1)).await.unwrap();
+    host.broken.store(1, Ordering::SeqCst);
+    for _ in 0..2 {
+        backend.list().await.unwrap();
+        assert!(host.is_served(&name(1)));
+        assert_eq!(host.binds.load(Ordering::SeqCst), 2);
+    }
+    backend.delete(&name(1)).await.unwrap();
+}
+
 /// WRK-3: without its identity nothing is started and nothing is ready; one that comes later is enough.
 #[tokio::test]
 async fn nothing_starts_without_its_identity() {

@@ -41,12 +41,20 @@ struct Host {
     /// How often an identity was served, and how often one was taken away from an executor that ran.
     binds: Arc<AtomicUsize>,
     taken_alive: Arc<AtomicUsize>,
+    /// So many of them, from the first, have ended by themselves.
+    broken: Arc<AtomicUsize>,
 }
 
 impl Host {
     fn new() -> Self {
         let state = tempfile::tempdir().unwrap();
-        Self { state, served: Arc::default(), binds: Arc::default(), taken_alive: Arc::default() }
+        Self {
+            state,
+            served: Arc::default(),
+            binds: Arc::default(),
+            taken_alive: Arc::default(),
+            broken: Arc::default(),
+        }
     }
 
     fn config(&self, script: &str) -> LocalConfig {
@@ -73,13 +81,17 @@ impl Host {
 
     fn controller_with(&self, config: LocalConfig) -> LocalBackend {
         let (served, binds) = (Arc::clone(&self.served), Arc::clone(&self.binds));
-        let taken_alive = Arc::clone(&self.taken_alive);
+        let (taken_alive, broken) = (Arc::clone(&self.taken_alive), Arc::clone(&self.broken));
         let bind: Bind = Arc::new(move |_, socket| {
-            let lives =
-                Lives { socket: socket.to_owned(), served: Arc::clone(&served), taken_alive: Arc::clone(&taken_alive) };
+            let lives = Lives {
+                socket: socket.to_owned(),
+                served: Arc::clone(&served),
+                taken_alive: Arc::clone(&taken_alive),
+                number: binds.fetch_add(1, Ordering::SeqCst),
+                broken: Arc::clone(&broken),
+            };
             served.lock().unwrap().insert(lives.socket.clone());
-            binds.fetch_add(1, Ordering::SeqCst);
-            futures::future::ready(Ok(Box::new(lives) as Box<dyn Send>)).boxed()
+            futures::future::ready(Ok(Box::new(lives) as Box<dyn Serving>)).boxed()
         });
         LocalBackend::new(config, bind).unwrap()
     }
@@ -125,6 +137,14 @@ struct Lives {
     socket: PathBuf,
     served: Arc<Mutex<BTreeSet<PathBuf>>>,
     taken_alive: Arc<AtomicUsize>,
+    number: usize,
+    broken: Arc<AtomicUsize>,
+}
+
+impl Serving for Lives {
+    fn has_ended(&self) -> bool {
+        self.number < self.broken.load(Ordering::SeqCst)
+    }
 }
 
 impl Drop for Lives {
