@@ -89,7 +89,12 @@ fn write_manual(dir: Option<&Path>) -> ExitCode {
 
 fn in_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let code = runtime.block_on(work);
+            // What is still at work on files may take long, and bears being cut off as by a crash (CMP-10).
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => {
             say(&format!("error: no runtime: {error}\n"));
             ExitCode::FAILURE

@@ -107,7 +107,7 @@ impl Fetch {
                     self.ops.metrics.fetched(asked.elapsed(), self.board.now(), u64::from(fetched.task.is_some()));
                     if let Some(task) = fetched.task {
                         pace.task_came();
-                        self.accept(task).await;
+                        self.accept(task, &stop).await;
                     } else {
                         let idle = pace.nothing_came(fetched.tasks_version);
                         let room = self.permits();
@@ -184,7 +184,7 @@ impl Fetch {
     }
 
     /// Makes a life of a task and persists it, or refuses it with a reason; never stops for one bad task.
-    async fn accept(self: &Arc<Self>, task: Zeroizing<Vec<u8>>) {
+    async fn accept(self: &Arc<Self>, task: Zeroizing<Vec<u8>>, stop: &CancellationToken) {
         let now = self.board.now();
         let assignment = match Assignment::from_task(&task, &self.rules, now) {
             Ok(assignment) => assignment,
@@ -196,7 +196,7 @@ impl Fetch {
             return;
         }
         match self.admit(&assignment, &task).await {
-            Ok(sealed) => self.hold(assignment, sealed).await,
+            Ok(sealed) => self.hold(assignment, sealed, stop).await,
             Err(refusal) => self.refuse(&task, refusal).await,
         }
     }
@@ -226,7 +226,7 @@ impl Fetch {
         self.board.supersede(id, card, life);
     }
 
-    async fn hold(self: &Arc<Self>, assignment: Assignment, body: Vec<u8>) {
+    async fn hold(self: &Arc<Self>, assignment: Assignment, body: Vec<u8>, stop: &CancellationToken) {
         let id = assignment.id;
         let subject = Subject::waiting(Some(assignment.backend), id);
         assignment_transition(AssignmentEvent::Fetched, &subject, Detail::default());
@@ -238,9 +238,9 @@ impl Fetch {
             let of_queue = !matches!(error, QueueError::Conflict { .. } | QueueError::Ended { .. });
             let counted = usize::from(of_queue);
             self.unwritten.fetch_add(counted, Ordering::SeqCst);
-            let this = Arc::clone(self);
+            let (this, stop) = (Arc::clone(self), stop.clone());
             self.tracker.spawn(async move {
-                this.publish_again(message).await;
+                this.publish_again(message, stop).await;
                 // Written, or its job has ended; then the next task tries whether there is room.
                 if this.unwritten.fetch_sub(counted, Ordering::SeqCst) == counted {
                     this.ops.readiness.set(|conditions| conditions.unwritten = None);
@@ -264,11 +264,15 @@ impl Fetch {
         }
     }
 
-    /// The `publish` retry loop: the task stays under heartbeat meanwhile, and its life ends it at the wait limit (NEW-15).
-    async fn publish_again(&self, message: Message) {
+    /// The `publish` retry loop: the task stays under heartbeat meanwhile, and its life ends it at the wait limit
+    /// (NEW-15). An end of the process ends the task, which is told to Gitea (NEW-16), and with it the repeats.
+    async fn publish_again(&self, message: Message, stop: CancellationToken) {
         let mut pause = Duration::from_secs(1);
         loop {
-            tokio::time::sleep(pause).await;
+            back_off(pause, &stop).await;
+            if stop.is_cancelled() {
+                return;
+            }
             pause = (pause * 2).min(Duration::from_secs(30));
             let ours = |view: &View| view.card.as_ref().is_some_and(|card| card.digest == message.digest);
             let view = self.board.view(message.id).filter(ours);

@@ -12,7 +12,6 @@ pub mod walls;
 use std::sync::Arc;
 
 use domain::id::{AssignmentId, TaskId};
-use tokio::task::JoinSet;
 
 use crate::board::Board;
 use crate::config::Config;
@@ -23,6 +22,7 @@ use crate::telemetry::Installed;
 use crate::telemetry::events::{ControllerEvent, LeaderEvent, controller_transition, leader_transition};
 use crate::telemetry::human::JobName;
 use parts::Parts;
+use rooms::Rooms;
 use shutdown::{Shutdown, Signals};
 
 /// Runs a controller until a signal or a failure. Whoever calls proves that it leads.
@@ -37,7 +37,14 @@ pub async fn run(config: Config, held: Held, telemetry: &Installed) -> anyhow::R
     let say = |event| controller_transition(event, &instance, &components);
     say(ControllerEvent::Starting);
     let upstream = Upstream::new(config.gitea.url.as_str(), config.facade.paths.clone())?;
-    let parts = Parts::build(config, telemetry.secrets.clone()).await?;
+    let parts = tokio::select! {
+        parts = Parts::build(config, telemetry.secrets.clone()) => parts?,
+        // Nothing runs yet that would have to end in order (CMP-7, CMP-10).
+        () = signals.next() => {
+            say(ControllerEvent::Stopped);
+            return Ok(());
+        }
+    };
     let (readiness, tracker) = (parts.ops.readiness.clone(), parts.tracker.clone());
     let board = Arc::clone(&parts.board);
     telemetry.names.learn(job_names(Arc::clone(&board)));
@@ -52,14 +59,16 @@ pub async fn run(config: Config, held: Held, telemetry: &Installed) -> anyhow::R
     let result = tokio::select! {
         () = signals.next() => Ok(()),
         () = held.lost() => Err(anyhow::anyhow!("scheduler leadership lost")),
-        ended = rooms.join_next() => Err(anyhow::anyhow!("component {}: it ended by itself", name(ended))),
+        Some(ended) = rooms.join_next() => Err(match ended {
+            Ok(ended) => anyhow::anyhow!("{ended}"),
+            Err(error) => error.into(),
+        }),
     };
     say(ControllerEvent::Draining);
     readiness.set(|conditions| conditions.draining = true);
     tokio::select! {
-        () = shutdown.drain(&board, &tracker, async { while rooms.join_next().await.is_some() {} }) => {}
-        // A second signal ends at once (CMP-10).
-        () = signals.next() => {}
+        () = shutdown.drain(&board, &tracker, &mut rooms) => {}
+        () = signals.next() => tracing::warn!(component = "controller", "stopping at once: a second signal came"),
     }
     leader_transition(LeaderEvent::Released, None);
     say(ControllerEvent::Stopped);
@@ -74,15 +83,3 @@ fn job_names(board: Arc<Board>) -> impl Fn(i64) -> Option<JobName> {
         Some(JobName { repository, job, spiffe_id: card.spiffe_id.to_string() })
     }
 }
-
-/// The room that ended, or the panic that ended one.
-fn name(ended: Option<Result<&'static str, tokio::task::JoinError>>) -> String {
-    match ended {
-        Some(Ok(room)) => room.to_owned(),
-        Some(Err(error)) => error.to_string(),
-        None => "none".to_owned(),
-    }
-}
-
-/// Rooms by name.
-type Rooms = JoinSet<&'static str>;

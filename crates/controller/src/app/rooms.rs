@@ -1,13 +1,16 @@
-//! Starts every room. A room returns its name when it ends.
+//! Starts every room, each for a component. A room tells whose part it is when it ends (CMP-6).
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use domain::policy::{LabelMap, SelfHosted, Shares};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use super::Rooms;
 use super::gauges::{self, Gauges};
 use super::parts::{KIND, Parts, rules};
 use super::shutdown::Shutdown;
+use crate::config::Component;
 use crate::facade::{self, Facade, Upstream};
 use crate::fetch::Fetch;
 use crate::grants::Grants;
@@ -17,6 +20,22 @@ use crate::pins::Pins;
 use crate::pulse::Pulse;
 use crate::reap::Reap;
 use crate::report::Report;
+
+/// The rooms that run.
+pub(super) type Rooms = JoinSet<Ended>;
+
+/// A room that has ended. It says no more of itself: a room bears every failure it meets, and a panic ends a released
+/// program at once.
+pub(super) struct Ended {
+    component: Component,
+    room: &'static str,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "component {}: its part \"{}\" ended by itself", self.component.as_str(), self.room)
+    }
+}
 
 pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Rooms {
     let capabilities = Arc::new(OnceLock::new());
@@ -40,29 +59,32 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     let Parts { identity, facade_listener, ops_listener, ops, board, config, rotation, .. } = parts;
     let mut rooms = Rooms::new();
     let (stop_fetch, fetched) = (shutdown.fetch.clone(), shutdown.fetched.clone());
-    rooms.spawn(async move {
-        fetch.run(stop_fetch).await;
-        fetched.cancel();
-        // Its end is awaited by the others' order, not by theirs.
-        "scheduler"
-    });
     let stop = || shutdown.rooms.clone();
-    rooms.spawn(named("launch", launch.run(stop())));
-    rooms.spawn(named("reap", reap.run(stop())));
-    rooms.spawn(named("pulse", Arc::new(pulse).run(stop())));
-    rooms.spawn(named("report", report.run(stop())));
-    rooms.spawn(named("facade", facade::serve(facade_listener, identity.acceptor(), facade, stop())));
-    rooms.spawn(named("secrets", rotation.run(stop())));
+    use Component::{LocalWorker, Scheduler};
+    rooms.spawn(named(Scheduler, "fetch", saying(fetched, async move { fetch.run(stop_fetch).await })));
+    let serving = facade::serve(facade_listener, identity.acceptor(), facade, stop());
+    rooms.spawn(named(Scheduler, "facade", saying(shutdown.drained.clone(), serving)));
+    rooms.spawn(named(LocalWorker, "launch", launch.run(stop())));
+    rooms.spawn(named(LocalWorker, "reap", reap.run(stop())));
+    rooms.spawn(named(Scheduler, "pulse", Arc::new(pulse).run(stop())));
+    rooms.spawn(named(Scheduler, "report", report.run(stop())));
+    rooms.spawn(named(Scheduler, "secrets", rotation.run(stop())));
     let capacity = config.capacity.local.get();
     let gauges = Gauges { board, identity, ops: ops.clone(), kind: KIND, capacity, traffic };
-    rooms.spawn(named("gauges", gauges::run(gauges, stop())));
-    rooms.spawn(named("ops", ops::serve(ops_listener, ops, stop())));
+    rooms.spawn(named(Scheduler, "gauges", gauges::run(gauges, stop())));
+    rooms.spawn(named(Scheduler, "ops", ops::serve(ops_listener, ops, stop())));
     rooms
 }
 
-async fn named(name: &'static str, room: impl Future<Output = ()>) -> &'static str {
+async fn named(component: Component, room: &'static str, work: impl Future<Output = ()>) -> Ended {
+    work.await;
+    Ended { component, room }
+}
+
+/// Cancels `ended` when this room ends: its end is a step of the order of an end.
+async fn saying(ended: CancellationToken, room: impl Future<Output = ()>) {
+    let _even_after_a_panic = ended.drop_guard();
     room.await;
-    name
 }
 
 fn capacity(parts: &Parts) -> usize {
@@ -139,5 +161,23 @@ fn facade(parts: &Parts, upstream: Upstream, capabilities: Arc<OnceLock<Option<S
         upstream,
         ops: parts.ops.clone(),
         tracker: parts.tracker.clone(),
+    }
+}
+
+/// An end for the tests of what ends.
+#[cfg(test)]
+pub(super) fn ended() -> Ended {
+    Ended { component: Component::Scheduler, room: "test" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CMP-6: the text names the component, by its word of CMP-1 and CMP-3.
+    #[tokio::test]
+    async fn an_end_is_told_with_its_component() {
+        let ended = named(Component::LocalWorker, "reap", std::future::ready(())).await;
+        assert_eq!(ended.to_string(), "component local-worker: its part \"reap\" ended by itself");
     }
 }

@@ -196,12 +196,12 @@ async fn a_task_that_ended_here_is_not_taken_again() {
     let job = double.push_one(JobSpec::new("once").runs_on(["local"]));
     let before = rooms(&double, &credential, dir.path()).await;
     let task = before.fetch.gitea.fetch_task(0).await.unwrap().task.unwrap();
-    before.fetch.accept(task.clone()).await;
+    before.fetch.accept(task.clone(), &before.stop).await;
     let id = before.fetch.queue.list(LOCAL).await.unwrap()[0].id;
     before.fetch.queue.settle(id, Disposition::Ack).await.unwrap();
     drop(before);
     let after = rooms(&double, &credential, dir.path()).await;
-    after.fetch.accept(task).await;
+    after.fetch.accept(task, &after.stop).await;
     refused(&double, job, "superseded: this very task").await;
     assert!(after.fetch.queue.list(LOCAL).await.unwrap().is_empty());
 }
@@ -234,4 +234,17 @@ async fn nothing_is_fetched_while_the_queue_is_full() {
     assert_eq!(rooms.fetch.ops.readiness.conditions().unwritten, None);
     rooms.stop.cancel();
     loop_.await.unwrap();
+}
+
+/// NEW-16: at the end of the process nobody waits for the next try of a publish; the task is ended instead.
+#[tokio::test]
+async fn an_end_does_not_wait_for_the_next_publish() {
+    use futures::FutureExt as _;
+    let double = Double::start().await;
+    let credential = double.register("runner", ["self-hosted", "local"]);
+    let dir = tempfile::tempdir().unwrap();
+    let rooms = rooms(&double, &credential, dir.path()).await;
+    let message = crate::queue::contract::message(1, "a");
+    rooms.stop.cancel();
+    assert!(rooms.fetch.publish_again(message, rooms.stop.clone()).now_or_never().is_some());
 }

@@ -1,8 +1,9 @@
 //! A controller that ends takes nothing with it: the next one adopts what runs, and judges what does not.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
-use testkit::gitea::{Gitea, JobId, JobState, Status};
+use testkit::gitea::{FaultSpec, Gitea, JobId, JobState, Method, Status};
 use testkit::real::Signal;
 use testkit::world::{Allowance, SOON, World, job};
 
@@ -148,17 +149,78 @@ async fn a_slow_first_list() {
     // The list reads every folder; nobody writes into this pipe.
     let stuck = world.state().join("executors/stuck");
     std::fs::create_dir(&stuck).unwrap();
-    let (fifo, pipe) = (rustix::fs::FileType::Fifo, stuck.join("meta.json"));
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR, 0).unwrap();
+    let blocked = stuck.join("meta.json");
+    pipe(&blocked);
     world.restart();
     world.eventually("its executor calls", SOON, |world| some(connections(world))).await;
     world.desk.nobody_tells("told", Duration::from_secs(1)).await;
-    let writer = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    let writer = std::fs::OpenOptions::new().write(true).open(&blocked).unwrap();
     std::fs::remove_dir_all(&stuck).unwrap();
     drop(writer);
     let state = world.ends_as(job, Status::Success, SOON).await;
     let expected: Vec<Vec<String>> = (0..60).map(|step| vec![format!("step {step}")]).collect();
     assert_eq!(state.page().steps, expected, "{:#?}", state.rows());
+    world.finish().await;
+}
+
+/// A pipe that nobody writes into or reads from: whoever opens it waits.
+fn pipe(path: &std::path::Path) {
+    let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0).unwrap();
+}
+
+/// So long a signal that ends at once may take on a busy machine; every other limit of an end is longer.
+const AT_ONCE: Duration = Duration::from_secs(8);
+
+/// CMP-10: a second signal ends at once, whatever is stuck: a FetchTask that Gitea does not answer, and a disk.
+#[tokio::test]
+async fn a_second_signal_waits_for_nothing() {
+    let mut world = world(1).await;
+    let fetches = world.gitea.counters().fetches;
+    world.gitea.fail_next(Method::FetchTask, FaultSpec::hang());
+    world.gitea_shows("a FetchTask hangs", |gitea| gitea.counters().fetches > fetches).await;
+    let stuck = world.state().join("executors/stuck");
+    std::fs::create_dir(&stuck).unwrap();
+    let blocked = stuck.join("meta.json");
+    pipe(&blocked);
+    // Succeeds as soon as somebody reads; as long as it is open, the reader waits for more.
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+    let writer = Mutex::new(None);
+    let is_read = |_: &World| {
+        let opened = rustix::fs::open(&blocked, flags, rustix::fs::Mode::empty()).map_err(|error| error.to_string())?;
+        *writer.lock().unwrap() = Some(opened);
+        Ok(())
+    };
+    world.eventually("a list is stuck", SOON, is_read).await;
+    world.ask_to_end();
+    let waits = "stopping: waiting for the FetchTask under way, at most 70s";
+    world.eventually("it waits", SOON, |world| world.log().contains(waits).then_some(()).ok_or(world.log())).await;
+    world.ask_to_end();
+    let status = world.ended(AT_ONCE).await;
+    assert!(status.success(), "{status}");
+    std::fs::remove_dir_all(&stuck).unwrap();
+    world.restart();
+    world.finish().await;
+}
+
+/// CMP-7, CMP-10: a signal that comes before anything runs ends the start, in order and at once.
+#[tokio::test]
+async fn a_signal_ends_a_start() {
+    let mut world = world(1).await;
+    assert!(world.sigterm(SOON).await.success());
+    // The start waits 5 s for whoever holds the file, and then fails.
+    let holder = rusqlite::Connection::open(world.state().join("queue.db")).unwrap();
+    holder.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+    let starts = |world: &World| world.log().matches(r#""event":"starting""#).count();
+    let before = starts(&world);
+    world.restart();
+    let begun = |world: &World| (starts(world) > before).then_some(()).ok_or(world.log());
+    world.eventually("it starts", SOON, begun).await;
+    world.ask_to_end();
+    let status = world.ended(AT_ONCE).await;
+    assert!(status.success(), "{status}");
+    drop(holder);
+    world.restart();
     world.finish().await;
 }
 
