@@ -93,7 +93,7 @@ async fn a_clock_that_was_set_changes_no_answer() {
     ops.readiness.set(|c| {
         c.leader = Leader::Leading;
         c.facade_listening = true;
-        c.svid = Svid::Present { expires_at: began + Duration::from_secs(600) };
+        c.svid = Svid::Present { expires_at: began + Duration::from_secs(600), lifetime: Duration::from_secs(600) };
     });
     let at = client::of_state(dir.path()).unwrap();
     let (code, body) = get(format!("{at}/readyz")).await;
