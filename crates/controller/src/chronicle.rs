@@ -10,8 +10,8 @@ use jiff::SignedDuration;
 
 use crate::ops::metrics::{Cause, Metrics};
 use crate::telemetry::events::{
-    AssignmentEvent as A, Detail, ExecutorEvent as E, Phase as Stage, Subject, assignment_transition,
-    executor_transition,
+    AssignmentEvent as A, Detail, ExecutorEvent as E, Phase as Stage, Subject, assignment_processing_error,
+    assignment_transition, executor_transition,
 };
 use crate::wire::word;
 
@@ -65,6 +65,14 @@ impl Chronicle {
             Happening::GaveUp(ending) => {
                 assignment_transition(A::GaveUp, of, Detail::because(ending.reason, &ending.cause));
             }
+            Happening::Unreported(ending) => assignment_processing_error(
+                of,
+                &format!(
+                    "report: Gitea took no end of this task for longer than it lets any task run, and is no longer asked; \
+                     {}: {}; its job ends by Gitea's own sweep",
+                    ending.reason, ending.cause
+                ),
+            ),
             Happening::Ended(outcome, whose) => tell_end(of, *outcome, whose),
             Happening::ExecutorLost(reason, how) => {
                 executor(E::Lost, Some(Stage::Failed), Detail::because(*reason, how));

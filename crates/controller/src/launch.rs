@@ -183,7 +183,7 @@ impl Launch {
     /// Its number is proven, so it is held like every other task: heard of as cancelled, or ended after the longest wait.
     fn make_known_unopened(&self, row: &Waiting, closed: &Unopenable) {
         let limits = self.board.limits();
-        let wait = limits.queue_wait.saturating_add(limits.least_run_time);
+        let wait = limits.queue_wait.saturating_add(limits.least_budget);
         let life =
             Life::fetched(row.enqueued_at, row.enqueued_at.saturating_add(wait).unwrap_or(Timestamp::MAX), vec![]);
         let life = life.found_waiting(self.board.now(), row.attempts, Some(closed.to_string()));

@@ -233,6 +233,7 @@ fn limits(config: &Config) -> Limits {
         cancel_grace: (config.limits.cancel_grace)
             .map_or(default.cancel_grace.min(signed(config.gitea.zombie_task_timeout / 2)), signed),
         terminal_grace: signed(config.limits.terminal_grace),
+        endless: signed(config.gitea.endless_task_timeout),
         ..default
     }
 }

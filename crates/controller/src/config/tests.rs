@@ -240,6 +240,14 @@ fn jobs_inherit_a_few_variables() {
     assert!(raw.warnings.is_empty(), "{:?}", raw.warnings);
 }
 
+/// CFG-9, NEW-31: what would end every task before it starts is refused; the shortest run limit is no such thing.
+#[test]
+fn a_limit_under_which_no_job_could_run() {
+    let text = "GITEA_ENDLESS_TASK_TIMEOUT: no job is started when less than 600 s are left until Gitea ends it";
+    one_error(&[("GITEA_ENDLESS_TASK_TIMEOUT", "10m")], text);
+    assert!(errors(&[("GITEA_ENDLESS_TASK_TIMEOUT", "11m"), ("RUN_LIMIT", "1m")]).is_empty());
+}
+
 /// NEW-167: our cancel deadline lies below Gitea's zombie limit. NEW-17: a token that nothing uses is refused.
 #[test]
 fn a_setting_that_could_not_hold_is_refused() {

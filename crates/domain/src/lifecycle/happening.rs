@@ -36,6 +36,8 @@ pub enum Happening {
     Confirmed(SignedDuration),
     /// We end the task.
     GaveUp(Ending),
+    /// Gitea took no end of ours within its own longest run; it is left to its sweep.
+    Unreported(Ending),
     /// Gitea has a result.
     Ended(Outcome, Whose),
     /// The executor failed.
@@ -128,7 +130,10 @@ fn ends(before: &Life, after: &Life) -> Option<Happening> {
         Phase::Final(_) | Phase::Draining(_) | Phase::Gone
             if !matches!(before.phase, Phase::Final(_) | Phase::Draining(_) | Phase::Gone) =>
         {
-            let outcome = after.accepted?;
+            let Some(outcome) = after.accepted else {
+                let Phase::Ending(ending) = &before.phase else { return None };
+                return Some(Happening::Unreported(ending.clone()));
+            };
             let whose = match &before.phase {
                 Phase::Ending(ending) if ending.outcome == outcome => Whose::Ours(ending.clone()),
                 _ if before.said == Some(outcome) => Whose::Runner,

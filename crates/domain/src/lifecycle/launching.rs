@@ -123,8 +123,9 @@ impl Life {
 
     pub(super) fn waited_too_long(&mut self, now: Timestamp, limits: &Limits) -> Vec<Action> {
         let waited = now.duration_since(self.fetched_at);
-        let left = self.deadline.duration_since(now);
-        if waited < limits.queue_wait && left >= limits.least_run_time {
+        // The deadline may be much nearer: it holds the run limit, which is no statement about a wait.
+        let left = limits.endless.saturating_sub(waited);
+        if waited < limits.queue_wait && left >= limits.least_budget && now < self.deadline {
             return vec![];
         }
         let reason = if self.phase == Phase::Fetched { Reason::QueueUnavailable } else { Reason::QueueTimeout };
@@ -132,7 +133,7 @@ impl Life {
             format!("; {} attempts to make an executor failed, the last one with: {error}", self.attempts)
         });
         let cause = format!(
-            "waited {} s for {}; {} s were left until its deadline{}",
+            "waited {} s for {}; {} s were left until Gitea ends it{}",
             waited.as_secs(),
             self.waiting_for,
             left.as_secs(),

@@ -7,8 +7,10 @@ use jiff::SignedDuration;
 pub struct Limits {
     /// From the fetch until a slot must be there.
     pub queue_wait: SignedDuration,
-    /// A task is not started when less than this is left until its deadline.
-    pub least_run_time: SignedDuration,
+    /// Gitea ends every task this long after its fetch (its `ENDLESS_TASK_TIMEOUT`).
+    pub endless: SignedDuration,
+    /// A task is not started when less than this is left until then (NEW-31).
+    pub least_budget: SignedDuration,
     /// From the object until its executor runs.
     pub pending: SignedDuration,
     /// From the running executor until it has its SVID.
@@ -46,7 +48,8 @@ impl Default for Limits {
         let secs = SignedDuration::from_secs;
         Self {
             queue_wait: secs(60 * 60),
-            least_run_time: secs(5 * 60),
+            endless: secs(3 * 60 * 60),
+            least_budget: Self::LEAST_BUDGET,
             pending: secs(15 * 60),
             identity: secs(5 * 60),
             claim: secs(2 * 60),
@@ -67,6 +70,9 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// What must be left of Gitea's endless limit when a job starts (NEW-31).
+    pub const LEAST_BUDGET: SignedDuration = SignedDuration::from_mins(10);
+
     /// The pause before the launch that follows the `deaths`-th dead executor: 0, 5, 20 s.
     #[must_use]
     pub fn relaunch_pause(deaths: u32) -> SignedDuration {

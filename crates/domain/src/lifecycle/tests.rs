@@ -401,8 +401,10 @@ fn every_state_has_a_deadline() {
     Walk::fetched().later(3600).ends_as(Reason::QueueUnavailable);
     Walk::fetched().on(Event::Persisted).later(3600).ends_as(Reason::QueueTimeout);
     let mut short = Walk::fetched().on(Event::Persisted);
-    short.life.deadline = at(600);
-    short.later(301).ends_as(Reason::QueueTimeout);
+    short.life.deadline = at(60);
+    let short = short.later(59);
+    assert_eq!(*short.life.phase(), Phase::Waiting, "a short run limit is no limit of the wait");
+    short.later(1).ends_as(Reason::QueueTimeout);
     Walk::claimed().later(120).ends_as(Reason::ExecutorLost);
     Walk::running().later(300).ends_as(Reason::ExecutorLost);
     let busy = (0..400).fold(Walk::running(), |walk, _| walk.later(29).on(Event::KeepAlive { epoch }));
@@ -418,6 +420,25 @@ fn every_state_has_a_deadline() {
     assert!(no_identity.later(300).wants().removal, "identity deadline");
     let ended = Walk::running().on(Event::Answered { outcome: Some(Outcome::Success) }).on(Event::Marked);
     assert!(ended.later(60).wants().removal, "terminal grace");
+    let ending = Walk::running().on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorLost, how: String::new() });
+    let waiting = ending.later(3 * 3600 - 1);
+    assert!(waiting.wants().certificate.is_some(), "repeated for as long as Gitea may let it run");
+    let left = waiting.later(1).on(Event::Marked);
+    let wants = left.wants();
+    assert!(wants.certificate.is_none() && !wants.closing_row && wants.removal, "then it is left to Gitea: {wants:?}");
+    let gone = left.on(Event::ExecutorAbsent).on(Event::Settled);
+    assert_eq!(*gone.life.phase(), Phase::Gone);
+}
+
+/// NEW-31, NEW-30: Gitea's endless limit, not the run limit, decides whether a task that waited may still start.
+#[test]
+fn a_wait_is_judged_by_the_endless_limit_of_gitea() {
+    let limits = Limits { endless: SignedDuration::from_mins(30), ..Limits::default() };
+    let waiting = Walk::fetched().on(Event::Persisted).life;
+    let (waiting, _) = waiting.step(Event::Tick, at(20 * 60), &limits);
+    assert_eq!(*waiting.phase(), Phase::Waiting);
+    let (ended, _) = waiting.step(Event::Tick, at(20 * 60 + 1), &limits);
+    assert!(matches!(ended.phase(), Phase::Ending(ending) if ending.reason == Reason::QueueTimeout));
 }
 
 /// NEW-21, NEW-33, F05: every 5 s until the runner reports, then only into a silence of 30 s.

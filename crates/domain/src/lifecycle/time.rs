@@ -71,8 +71,19 @@ impl Life {
                 Ending::new(Reason::ExecutorLost, format!("its executor was silent for {} s", seconds(silent))),
                 now,
             ),
+            Phase::Ending(_) if here >= limits.endless => self.left_to_gitea(now),
             _ => vec![],
         }
+    }
+
+    /// Gitea took no end for as long as it lets any task run: its own sweep ends it, and nothing of it is kept for that.
+    fn left_to_gitea(&mut self, now: Timestamp) -> Vec<Action> {
+        let Phase::Ending(ending) = &self.phase else { return vec![] };
+        let outcome = ending.outcome;
+        self.log.close();
+        self.confirmed = true;
+        self.enter(Phase::Final(outcome), now);
+        vec![Action::Wake]
     }
 
     fn pulse_is_due(&self, now: Timestamp, limits: &Limits) -> bool {
