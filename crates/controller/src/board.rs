@@ -4,7 +4,7 @@
 //! queue, the executors' objects and Gitea hold it all. Rooms bring events, get actions, and are woken when
 //! [`Life::wants`] has something new for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::assignment::Assignment;
@@ -94,6 +94,22 @@ pub struct Occupancy {
     pub held: usize,
 }
 
+/// Tasks over a limit of their owner that are held beside the look-ahead. Gitea hands out in its own order, so without
+/// them one owner's tasks would keep those of others in Gitea; without an end to them one owner could make us hold all
+/// it has.
+const MOST_ASIDE: usize = 32;
+
+/// How much may be held.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Slots of the enabled backend.
+    pub capacity: usize,
+    /// Tasks held beyond the free slots.
+    pub look_ahead: usize,
+    /// Of one owner and of one repository.
+    pub shares: Shares,
+}
+
 /// What a room looks at.
 pub struct View {
     /// The assignment.
@@ -127,7 +143,7 @@ impl Changes {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Strays {
     /// Of an older epoch, or of an older life of the same number; they are being removed.
-    pub fenced: usize,
+    pub fenced: BTreeSet<(AssignmentId, Epoch)>,
     /// Name and problem of what cannot be read; left alone.
     pub unreadable: BTreeMap<String, String>,
 }
@@ -213,9 +229,13 @@ impl Board {
         true
     }
 
-    /// Puts a task in the place of an older life of its number, whose executor `reap` removes by its digest (NEW-3).
+    /// Puts a task in the place of an older life of its number, whose executor `reap` removes by its digest (NEW-3). It
+    /// holds its slot until a list shows that it is gone (NEW-55, ADM-5).
     pub fn supersede(&self, id: AssignmentId, card: Option<Card>, life: Life) {
         if let Some(entry) = self.lock().get_mut(&id) {
+            if entry.life.occupies_slot() {
+                self.strays_now().fenced.insert((id, entry.life.epoch()));
+            }
             entry.card = card.map(Arc::new);
             entry.life = life.in_place_of(&entry.life);
             entry.payload = None;
@@ -318,9 +338,22 @@ impl Board {
         let entries = self.lock();
         let executors = entries.values().filter(|entry| entry.life.occupies_slot()).count();
         let held = entries.values().filter(|entry| entry.life.is_held() && !entry.life.occupies_slot()).count();
-        drop(entries);
-        let strays = self.strays();
-        Occupancy { executors: executors + strays.fenced + strays.unreadable.len(), held }
+        // Under both locks: an executor whose life is superseded meanwhile is counted once.
+        let strays = self.strays_now();
+        Occupancy { executors: executors + strays.fenced.len() + strays.unreadable.len(), held }
+    }
+
+    /// The right to fetch: free slots less what is held, and the look-ahead (NEW-5, NEW-9).
+    #[must_use]
+    pub fn permits(&self, room: &Room) -> usize {
+        if self.recovery() < Recovery::Complete {
+            return 0;
+        }
+        let now = self.occupancy();
+        let free = room.capacity.saturating_sub(now.executors);
+        // Who waits for the end of a job of its own owner keeps no slot from others (NEW-18).
+        let aside = self.over(&room.shares).len().min(MOST_ASIDE);
+        (free + room.look_ahead).saturating_sub(now.held.saturating_sub(aside))
     }
 
     /// The waiting tasks that must leave their turn to those behind them, each with what it waits for (NEW-18).
@@ -341,15 +374,18 @@ impl Board {
         shares.over(&holdings.collect::<Vec<_>>())
     }
 
-    /// Takes note of the objects that belong to no life; returns what was known before.
-    pub fn set_strays(&self, strays: Strays) -> Strays {
-        std::mem::replace(&mut *self.strays.lock().unwrap_or_else(PoisonError::into_inner), strays)
+    /// Takes note of the objects that belong to no life, seen by a list that was begun when `before` was known: it proves
+    /// nothing about what was fenced since. Returns what was known until now.
+    pub fn set_strays(&self, mut strays: Strays, before: &Strays) -> Strays {
+        let mut known = self.strays_now();
+        strays.fenced.extend(known.fenced.difference(&before.fenced));
+        std::mem::replace(&mut *known, strays)
     }
 
     /// The objects that belong to no life.
     #[must_use]
     pub fn strays(&self) -> Strays {
-        self.strays.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.strays_now().clone()
     }
 
     /// Tells a room that a life changed in a way it may have to act on, also while it was busy. What changed is not said:
@@ -362,6 +398,11 @@ impl Board {
     /// Wakes the rooms.
     pub fn wake(&self) {
         self.changed.send_replace(());
+    }
+
+    /// Taken after the lives' lock where both are needed.
+    fn strays_now(&self) -> MutexGuard<'_, Strays> {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AssignmentId, Entry>> {
@@ -388,3 +429,6 @@ impl Entry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

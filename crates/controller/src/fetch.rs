@@ -17,14 +17,13 @@ use std::time::{Duration, Instant};
 use domain::assignment::{Assignment, Rules, step_count, task_id};
 use domain::id::AssignmentId;
 use domain::lifecycle::{Event, Life, Phase};
-use domain::policy::Shares;
 use domain::reason::{Reason, Refusal};
 use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
-use crate::board::{Board, Card, Changes, Recovery, View};
+use crate::board::{Board, Card, Changes, Room, View};
 use crate::clock;
 use crate::gitea::{Declared, Gitea, GiteaError, Lane, Trouble};
 use crate::grants;
@@ -40,11 +39,6 @@ const UNREGISTERED: &str = "; the entry of this runner in Gitea is gone or its t
                             it again: in one-host mode delete registration.json in its state folder and start it with \
                             --registration-token-file, else give it new files GITEA_RUNNER_UUID_FILE and \
                             GITEA_RUNNER_TOKEN_FILE";
-
-/// Tasks over a limit of their owner that are held beside the look-ahead. Gitea hands out in its own order, so without
-/// them one owner's tasks would keep those of others in Gitea; without an end to them one owner could make us hold all
-/// it has.
-const MOST_ASIDE: usize = 32;
 
 /// A round that takes longer than this is stuck (NEW-131): a FetchTask and a back-off, with room to spare.
 const STUCK: Duration = Duration::from_secs(180);
@@ -65,12 +59,8 @@ pub struct Fetch {
     pub rules: Arc<Rules>,
     /// Labels to declare, in order.
     pub labels: Vec<String>,
-    /// Slots of the enabled backend.
-    pub capacity: usize,
-    /// Tasks held beyond the free slots.
-    pub look_ahead: usize,
-    /// Of one owner and of one repository.
-    pub shares: Shares,
+    /// How much may be held.
+    pub room: Room,
     /// Gitea's capability header, for the facade's Declare (NEW-25).
     pub capabilities: Arc<std::sync::OnceLock<Option<String>>>,
     /// Readiness and metrics.
@@ -123,17 +113,10 @@ impl Fetch {
         }
     }
 
-    /// The right to fetch: free slots less what is held, and the look-ahead (NEW-5, NEW-9). None while a task is in our
-    /// memory only: the next one would be there as well, and a crash would lose both (NEW-15).
+    /// The right to fetch. None while a task is in our memory only: the next one would be there as well, and a crash would
+    /// lose both (NEW-15).
     fn permits(&self) -> usize {
-        if self.board.recovery() < Recovery::Complete || self.unwritten.load(Ordering::SeqCst) > 0 {
-            return 0;
-        }
-        let now = self.board.occupancy();
-        let free = self.capacity.saturating_sub(now.executors);
-        // Who waits for the end of a job of its own owner keeps no slot from others (NEW-18).
-        let aside = self.board.over(&self.shares).len().min(MOST_ASIDE);
-        (free + self.look_ahead).saturating_sub(now.held.saturating_sub(aside))
+        if self.unwritten.load(Ordering::SeqCst) > 0 { 0 } else { self.board.permits(&self.room) }
     }
 
     async fn declare(&self, pace: &mut Pace, stop: &CancellationToken) -> bool {

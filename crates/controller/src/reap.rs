@@ -16,7 +16,7 @@ use domain::reason::Reason;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Backend, BackendError, ExecutorState, Exit};
+use crate::backend::{Backend, BackendError, ExecutorState, Exit, Observed};
 use crate::board::{Board, Card, Recovery, Strays};
 use crate::facade::{Facade, Inherited};
 use crate::gitea::{Gitea, Lane};
@@ -49,6 +49,15 @@ pub struct Reap {
     pub tracker: TaskTracker,
     /// Names of objects that are worked on.
     pub busy: Mutex<BTreeSet<String>>,
+}
+
+/// To whom an object belongs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Met {
+    /// To the life of its number.
+    Known,
+    /// To none any more.
+    Stray,
 }
 
 /// Which executor is removed.
@@ -88,7 +97,9 @@ impl Reap {
             .filter(|view| view.life.executor() != Executor::Absent)
             .map(|view| (view.id, (view.life.epoch(), view.life.phase().clone())))
             .collect();
-        let objects = self.backend.list().await?;
+        let fenced_before = self.board.strays();
+        let mut objects = self.backend.list().await?;
+        newest_first(&mut objects);
         let mut seen = BTreeSet::new();
         let mut strays = Strays::default();
         for object in objects {
@@ -96,7 +107,9 @@ impl Reap {
                 Ok(record) if record.instance != self.instance => {}
                 Ok(record) => {
                     let (record, name) = (record.clone(), object.name.clone());
-                    strays.fenced += self.meet(&record, &name, object.state);
+                    if self.meet(&record, &name, object.state) == Met::Stray {
+                        strays.fenced.insert((record.id, record.epoch));
+                    }
                     seen.insert((record.id, record.epoch));
                 }
                 Err(problem) => {
@@ -109,7 +122,7 @@ impl Reap {
             seen.contains(&(id, epoch)) || strays.unreadable.contains_key(&executor_name(id, &self.instance, epoch))
         };
         let absent: Vec<_> = before.into_iter().filter(|(id, (epoch, _))| !exists(*id, *epoch)).collect();
-        self.note_strays(strays);
+        self.note_strays(strays, &fenced_before);
         for (id, (epoch, phase)) in absent {
             if phase != Phase::Creating && self.board.epoch(id) == Some(epoch) {
                 self.board.apply(id, Event::ExecutorAbsent);
@@ -120,8 +133,8 @@ impl Reap {
         Ok(())
     }
 
-    /// Tells the life of an object what is seen of it; returns 1 for an object that belongs to no life.
-    fn meet(self: &Arc<Self>, record: &ExecutorRecord, name: &str, state: ExecutorState) -> usize {
+    /// Tells the life of an object what is seen of it.
+    fn meet(self: &Arc<Self>, record: &ExecutorRecord, name: &str, state: ExecutorState) -> Met {
         let id = record.id;
         let known = self.board.view(id);
         let Some(view) = known else {
@@ -130,7 +143,7 @@ impl Reap {
             self.board.insert(id, Some(Card::of_executor(record)), lane, life);
             executor_transition(ExecutorEvent::Adopted, &self.subject(id), name, None, Detail::default());
             self.tell(record, name, state);
-            return 0;
+            return Met::Known;
         };
         // A life without a card was refused and never had an executor.
         let older_life = view.card.as_ref().is_none_or(|card| card.digest != record.digest);
@@ -139,10 +152,10 @@ impl Reap {
             if view.life.epoch() > record.epoch || older_life {
                 self.remove(id, name.to_owned(), Removed::Fenced(record.epoch));
             }
-            return 1;
+            return Met::Stray;
         }
         self.tell(record, name, state);
-        0
+        Met::Known
     }
 
     fn tell(self: &Arc<Self>, record: &ExecutorRecord, name: &str, state: ExecutorState) {
@@ -183,11 +196,11 @@ impl Reap {
     }
 
     /// What cannot be read is set apart and said once; it blocks nothing else (NEW-56).
-    fn note_strays(&self, strays: Strays) {
+    fn note_strays(&self, strays: Strays, before: &Strays) {
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        self.ops.metrics.orphans([("executor", count(strays.fenced))]);
+        self.ops.metrics.orphans([("executor", count(strays.fenced.len()))]);
         self.ops.metrics.quarantined([("executor", count(strays.unreadable.len()))]);
-        let known = self.board.set_strays(strays.clone());
+        let known = self.board.set_strays(strays.clone(), before);
         for (name, problem) in strays.unreadable.iter().filter(|(name, _)| !known.unreadable.contains_key(*name)) {
             if let Some(id) = assignment_of(name) {
                 let detail = Detail { cause: Some(problem), ..Detail::default() };
@@ -257,6 +270,12 @@ impl Reap {
     }
 }
 
+/// A new process makes the first executor that it meets the life of its number: of two, the later epoch is the life that
+/// took the other's place (NEW-3, NEW-63).
+fn newest_first(objects: &mut [Observed]) {
+    objects.sort_by_key(|object| std::cmp::Reverse(object.record.as_ref().ok().map(|record| record.epoch)));
+}
+
 /// The assignment that a name begins with, whatever its folder says.
 fn assignment_of(name: &str) -> Option<AssignmentId> {
     let task = name.strip_prefix("gitea-task-")?.split('-').next()?;
@@ -279,5 +298,44 @@ fn words_of(exit: &Exit) -> String {
         (Some(code), _) => format!("the executor ended with exit code {code}"),
         (None, Some(signal)) => format!("the executor was ended by signal {signal}"),
         (None, None) => "the executor ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// NEW-3, NEW-63: after a crash two executors of one number may be there; whatever they are called, the later one is met
+    /// first, and what cannot be read after all others.
+    #[test]
+    fn the_later_epoch_is_met_first() {
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let object = |epoch: Epoch, task: &[u8]| Observed {
+            name: executor_name("gitea-task-7".parse().unwrap(), &"f66f031b".parse().unwrap(), epoch),
+            state: ExecutorState::Running,
+            record: Ok(ExecutorRecord {
+                id: "gitea-task-7".parse().unwrap(),
+                instance: "f66f031b".parse().unwrap(),
+                backend: Kind::Local,
+                epoch,
+                digest: domain::id::PayloadDigest::of(task),
+                repository: "owner/name".parse().unwrap(),
+                job_key: "build".parse().unwrap(),
+                spiffe_id: "spiffe://example.org/ci/owner/name/build".parse().unwrap(),
+                fetched_at: at,
+                deadline: at,
+                claim: None,
+                interrupted_at: None,
+                steps: None,
+                terminal: false,
+            }),
+        };
+        let newer = Epoch::FIRST.next();
+        let mut objects = vec![object(Epoch::FIRST, b"older"), object(newer, b"newer")];
+        newest_first(&mut objects);
+        let epochs: Vec<_> = objects.iter().map(|object| object.record.as_ref().unwrap().epoch).collect();
+        assert_eq!(epochs, [newer, Epoch::FIRST]);
     }
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::id::Backend;
-use domain::lifecycle::{Executor, Life, Phase};
+use domain::lifecycle::Phase;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::parts::Identity;
-use super::snapshot::state;
+use super::snapshot::{executor_word, state};
 use crate::board::{Board, View};
 use crate::ops::Ops;
 use crate::ops::metrics::Direction;
@@ -101,15 +101,6 @@ fn count(
         *counts.entry(word).or_insert(0) += 1;
     }
     counts
-}
-
-fn executor_word(life: &Life) -> Option<&'static str> {
-    match life.executor() {
-        Executor::Absent => None,
-        Executor::Present if matches!(life.phase(), Phase::Creating | Phase::Bound) => Some("pending"),
-        Executor::Present => Some("running"),
-        Executor::Ended => Some("ended"),
-    }
 }
 
 #[cfg(test)]

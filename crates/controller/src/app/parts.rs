@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
-use super::snapshot::{Slots, snapshot};
+use super::snapshot::{room, snapshot};
 use crate::backend::local::{Bind, LocalBackend, LocalConfig, Serving};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
@@ -246,7 +246,7 @@ fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Uno
     let (instance, components) =
         (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
     let (board, unopened, isolation) = (Arc::clone(board), Arc::clone(unopened), config.local.isolation);
-    let slots = Slots { capacity: config.capacity.local.get(), look_ahead: config.capacity.look_ahead, isolation };
+    let room = room(&config.capacity);
     let components: Vec<String> = components;
     metrics.isolation(isolation);
     Ops {
@@ -256,7 +256,7 @@ fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Uno
         clock,
         snapshot: Arc::new(move |at| StatusSnapshot {
             set_aside: unopened.set_aside(),
-            ..snapshot(&board, instance.as_str(), components.clone(), slots, at)
+            ..snapshot(&board, instance.as_str(), components.clone(), &room, isolation, at)
         }),
     }
 }

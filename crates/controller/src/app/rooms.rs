@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use domain::policy::{LabelMap, SelfHosted, Shares};
+use domain::policy::{LabelMap, SelfHosted};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::gauges::{self, Gauges};
 use super::parts::{KIND, Parts, rules};
 use super::shutdown::Shutdown;
+use super::snapshot::room;
 use crate::config::Component;
 use crate::facade::{self, Facade, Upstream};
 use crate::fetch::Fetch;
@@ -88,12 +89,7 @@ async fn saying(ended: CancellationToken, room: impl Future<Output = ()>) {
 }
 
 fn capacity(parts: &Parts) -> usize {
-    usize::try_from(parts.config.capacity.local.get()).unwrap_or(usize::MAX)
-}
-
-fn shares(parts: &Parts) -> Shares {
-    let crate::config::Capacity { per_owner, per_repository, .. } = parts.config.capacity;
-    Shares { per_owner, per_repository }
+    room(&parts.config.capacity).capacity
 }
 
 fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
@@ -107,9 +103,7 @@ fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
         sealing: Arc::clone(&parts.sealing),
         labels: labels.declared(&[KIND], self_hosted),
         rules: Arc::new(rules(&parts.config, labels)),
-        capacity: capacity(parts),
-        look_ahead: usize::try_from(parts.config.capacity.look_ahead).unwrap_or_default(),
-        shares: shares(parts),
+        room: room(&parts.config.capacity),
         capabilities: Arc::clone(capabilities),
         ops: parts.ops.clone(),
         tracker: parts.tracker.clone(),
@@ -128,7 +122,7 @@ fn launch(parts: &Parts) -> Launch {
         backend: parts.backend.clone(),
         kind: KIND,
         capacity: capacity(parts),
-        shares: shares(parts),
+        shares: room(&parts.config.capacity).shares,
         instance: parts.config.instance.clone(),
         ring: Arc::clone(&parts.ring),
         ops: parts.ops.clone(),

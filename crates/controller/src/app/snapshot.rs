@@ -1,20 +1,20 @@
 //! The board as `status` shows it (NEW-134).
 
 use domain::id::executor_name;
-use domain::lifecycle::{Executor, Phase};
+use domain::lifecycle::{Executor, Life, Phase};
+use domain::policy::Shares;
 use jiff::Timestamp;
 
 use super::parts::KIND;
-use crate::board::{Board, View};
-use crate::config::IsolationKind;
+use crate::board::{Board, Room, View};
+use crate::config::{Capacity, IsolationKind};
 use crate::ops::status::{ExecutorLine, HeldTask, Permits, SetApart, StatusSnapshot};
 
-/// What the settings say about the slots of this host.
-#[derive(Clone, Copy)]
-pub(super) struct Slots {
-    pub(super) capacity: u32,
-    pub(super) look_ahead: u32,
-    pub(super) isolation: IsolationKind,
+/// What the settings say about how much may be held on this host.
+pub(super) fn room(capacity: &Capacity) -> Room {
+    let number = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let shares = Shares { per_owner: capacity.per_owner, per_repository: capacity.per_repository };
+    Room { capacity: number(capacity.local.get()), look_ahead: number(capacity.look_ahead), shares }
 }
 
 /// What the controller holds at this moment.
@@ -22,17 +22,23 @@ pub(super) fn snapshot(
     board: &Board,
     instance: &str,
     components: Vec<String>,
-    Slots { capacity, look_ahead, isolation }: Slots,
+    room: &Room,
+    isolation: IsolationKind,
     at: Timestamp,
 ) -> StatusSnapshot {
     let views = board.views();
     let occupancy = board.occupancy();
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let (executors, held) = (number(occupancy.executors), number(occupancy.held));
-    let free = (capacity.saturating_sub(executors) + look_ahead).saturating_sub(held);
+    let permits = Permits {
+        backend: KIND.to_string(),
+        capacity: number(room.capacity),
+        executors: number(occupancy.executors),
+        held: number(occupancy.held),
+        free: number(board.permits(room)),
+    };
     StatusSnapshot {
         local_isolation: isolation.as_str().to_owned(),
-        permits: vec![Permits { backend: KIND.to_string(), capacity, executors, held, free }],
+        permits: vec![permits],
         held: views.iter().filter_map(|view| held_task(view, at)).collect(),
         executors: views.iter().filter_map(|view| executor(view, instance)).collect(),
         quarantine: board.strays().unreadable.into_iter().map(set_apart).collect(),
@@ -62,11 +68,7 @@ fn held_task(view: &View, at: Timestamp) -> Option<HeldTask> {
 }
 
 fn executor(view: &View, instance: &str) -> Option<ExecutorLine> {
-    let state = match view.life.executor() {
-        Executor::Absent => return None,
-        Executor::Present => "running",
-        Executor::Ended => "ended",
-    };
+    let state = executor_word(&view.life)?;
     let claimed = !matches!(view.life.phase(), Phase::Waiting | Phase::Creating | Phase::Bound | Phase::Offered);
     let name =
         instance.parse().map(|instance| executor_name(view.id, &instance, view.life.epoch())).unwrap_or_default();
@@ -93,5 +95,15 @@ pub(super) fn state(phase: &Phase) -> &'static str {
         Phase::Final(_) => "final",
         Phase::Draining(_) => "draining",
         Phase::Gone => "gone",
+    }
+}
+
+/// How far its executor is; none: it has none.
+pub(super) fn executor_word(life: &Life) -> Option<&'static str> {
+    match life.executor() {
+        Executor::Absent => None,
+        Executor::Present if matches!(life.phase(), Phase::Creating | Phase::Bound) => Some("pending"),
+        Executor::Present => Some("running"),
+        Executor::Ended => Some("ended"),
     }
 }

@@ -10,6 +10,7 @@ use testkit::gitea::{Gitea as Double, JobSpec, JobState, Status};
 use tokio::sync::watch;
 
 use super::*;
+use crate::board::Recovery;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::config::Keys;
@@ -117,9 +118,7 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
             run_limit: None,
             endless_limit: SignedDuration::from_hours(3),
         }),
-        capacity: 4,
-        look_ahead: 0,
-        shares: Default::default(),
+        room: Room { capacity: 4, look_ahead: 0, shares: Default::default() },
         capabilities: Arc::default(),
         ops: ops.clone(),
         tracker: TaskTracker::new(),

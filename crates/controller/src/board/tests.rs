@@ -1,0 +1,76 @@
+//! What the board counts while lives take each other's place.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use domain::metadata::Claim;
+
+use super::*;
+
+fn record(epoch: Epoch, task: &[u8]) -> ExecutorRecord {
+    let at = Timestamp::from_second(1_900_000_000).unwrap();
+    ExecutorRecord {
+        id: "gitea-task-7".parse().unwrap(),
+        instance: "f66f031b".parse().unwrap(),
+        backend: Backend::Local,
+        epoch,
+        digest: PayloadDigest::of(task),
+        repository: "owner/name".parse().unwrap(),
+        job_key: "build".parse().unwrap(),
+        spiffe_id: "spiffe://example.org/ci/owner/name/build".parse().unwrap(),
+        fetched_at: at,
+        deadline: at,
+        claim: Some(Claim { at, log_shift: 0 }),
+        interrupted_at: None,
+        steps: None,
+        terminal: false,
+    }
+}
+
+fn board() -> Board {
+    let instance: domain::id::InstanceId = "f66f031b".parse().unwrap();
+    let metrics = crate::ops::metrics::Metrics::new(&instance);
+    Board::new(Limits::default(), Clock::start(), Chronicle::new(metrics, instance))
+}
+
+fn insert(board: &Board, record: &ExecutorRecord) {
+    let token = Zeroizing::new(String::new());
+    let credential = crate::gitea::Credential { uuid: String::new(), token };
+    let gitea = Arc::new(crate::gitea::Gitea::new("http://127.0.0.1:9", credential).unwrap());
+    let life = Life::found_executor(record, board.now());
+    assert!(board.insert(record.id, Some(Card::of_executor(record)), Lane::new(gitea, record.id.task()), life));
+}
+
+/// ADM-5, NEW-55, NEW-3: the executor of a life that another takes the place of holds its slot until a list that was begun
+/// afterwards does not show it.
+#[test]
+fn the_executor_of_a_superseded_life_holds_its_slot() {
+    let board = board();
+    let older = record(Epoch::FIRST, b"older");
+    insert(&board, &older);
+    let begun_before = board.strays();
+    let newer = Life::fetched(board.now(), Timestamp::MAX, vec![]);
+    board.supersede(older.id, Some(Card::of_executor(&record(Epoch::FIRST, b"newer"))), newer);
+    let full = Occupancy { executors: 1, held: 1 };
+    assert_eq!(board.occupancy(), full);
+    let _known = board.set_strays(Strays::default(), &begun_before);
+    assert_eq!(board.occupancy(), full, "a list that was begun before knows nothing of it");
+    let shown = Strays { fenced: [(older.id, Epoch::FIRST)].into(), ..Strays::default() };
+    let _known = board.set_strays(shown, &board.strays());
+    assert_eq!(board.occupancy(), full, "still there, and counted once");
+    let _known = board.set_strays(Strays::default(), &board.strays());
+    assert_eq!(board.occupancy(), Occupancy { executors: 0, held: 1 });
+}
+
+/// NEW-5, NEW-9: the right to fetch, as the fetch room uses it and `status` shows it.
+#[test]
+fn permits_are_free_slots_and_look_ahead_less_what_is_held() {
+    let board = board();
+    let room = Room { capacity: 2, look_ahead: 1, shares: Shares::default() };
+    assert_eq!(board.permits(&room), 0, "nothing is known yet");
+    board.recovered(Recovery::Complete);
+    assert_eq!(board.permits(&room), 3);
+    let older = record(Epoch::FIRST, b"older");
+    insert(&board, &older);
+    assert_eq!(board.permits(&room), 2);
+    board.supersede(older.id, None, Life::fetched(board.now(), Timestamp::MAX, vec![]));
+    assert_eq!(board.permits(&room), 1);
+}
