@@ -198,15 +198,18 @@ impl Fetch {
 
     /// The same number again: Gitea was restored from a backup. The older life is over (NEW-3).
     async fn put_on_board(&self, id: AssignmentId, card: Option<Card>, life: Life) {
-        let lane = Lane::new(Arc::clone(&self.gitea), id.task());
-        if self.board.insert(id, card.clone(), lane, life.clone()) {
+        let lane = || Lane::new(Arc::clone(&self.gitea), id.task());
+        if self.board.insert(id, card.clone(), lane(), life.clone()) {
             return;
         }
         let detail = Detail::because(Reason::Superseded, "the same task id came again with another payload");
         assignment_transition(AssignmentEvent::GaveUp, &Subject::waiting(None, id), detail);
         let _gone_or_said_by_the_publish =
             self.queue.settle(id, Disposition::Reject { reason: Reason::Superseded }).await;
-        self.board.supersede(id, card, life);
+        // The older life may have gone meanwhile.
+        while !self.board.supersede(id, card.clone(), life.clone())
+            && !self.board.insert(id, card.clone(), lane(), life.clone())
+        {}
     }
 
     async fn hold(self: &Arc<Self>, assignment: Assignment, body: Vec<u8>, stop: &CancellationToken) {

@@ -152,8 +152,10 @@ impl Launch {
                 // The queue has the newest of each number; the executor that was found is an older life's (NEW-3).
                 match self.open(row.id, &row.body) {
                     Ok(Opened { assignment, .. }) => {
-                        let life = self.waiting_life(&assignment, row.attempts, row.last_error);
-                        self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), life);
+                        let life = self.waiting_life(&assignment, row.attempts, row.last_error.clone());
+                        if !self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), life) {
+                            waiting.insert(row.id, row);
+                        }
                     }
                     Err(closed) => self.unopened.found(&row, closed.class),
                 }

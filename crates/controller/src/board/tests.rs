@@ -48,7 +48,7 @@ fn the_executor_of_a_superseded_life_holds_its_slot() {
     insert(&board, &older);
     let begun_before = board.strays();
     let newer = Life::fetched(board.now(), Timestamp::MAX, vec![]);
-    board.supersede(older.id, Some(Card::of_executor(&record(Epoch::FIRST, b"newer"))), newer);
+    assert!(board.supersede(older.id, Some(Card::of_executor(&record(Epoch::FIRST, b"newer"))), newer));
     let full = Occupancy { executors: 1, held: 1 };
     assert_eq!(board.occupancy(), full);
     let _known = board.set_strays(Strays::default(), &begun_before);
@@ -71,6 +71,6 @@ fn permits_are_free_slots_and_look_ahead_less_what_is_held() {
     let older = record(Epoch::FIRST, b"older");
     insert(&board, &older);
     assert_eq!(board.permits(&room), 2);
-    board.supersede(older.id, None, Life::fetched(board.now(), Timestamp::MAX, vec![]));
+    assert!(board.supersede(older.id, None, Life::fetched(board.now(), Timestamp::MAX, vec![])));
     assert_eq!(board.permits(&room), 1);
 }
