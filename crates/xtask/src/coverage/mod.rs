@@ -17,7 +17,7 @@ use crate::spec::{Specification, family};
 /// Say which requirements and faults have a test that names them.
 ///
 /// A test names what it shows in its doc comment. An id that the specification does not know fails, as does a recorded
-/// mutation whose test is gone.
+/// mutation whose test is gone or which does not fit the sources any more.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Also list what has no test, and the tests that no recorded mutation has been seen to fail.
@@ -72,6 +72,7 @@ impl Survey {
         let mut complaints = Vec::new();
         let mut proven = BTreeSet::new();
         for mutation in Mutation::all(root)? {
+            complaints.extend(mutation.fits(root).err().map(|error| error.to_string()));
             let (there, gone): (Vec<_>, Vec<_>) =
                 mutation.caught_by.iter().partition(|address| tests.iter().any(|test| test.address == **address));
             complaints.extend(gone.iter().map(|address| format!("{}: there is no test {address}", mutation.name)));

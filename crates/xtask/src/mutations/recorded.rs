@@ -10,6 +10,7 @@
 //! ```
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
@@ -35,6 +36,15 @@ impl Mutation {
             all.push(Self::parse(name, &text, root.join(&file)).with_context(|| file.display().to_string())?);
         }
         Ok(all)
+    }
+
+    /// Whether it could still be put into these sources: what is drawn now and then would go stale unseen.
+    pub(crate) fn fits(&self, root: &Path) -> anyhow::Result<()> {
+        let mut git = Command::new("git");
+        let output = git.args(["apply", "--check"]).arg(&self.patch).current_dir(root).output().context("start git")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: it does not fit the sources any more: {}", self.name, said.trim());
+        Ok(())
     }
 
     fn parse(name: String, text: &str, patch: PathBuf) -> anyhow::Result<Self> {
