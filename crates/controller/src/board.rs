@@ -230,26 +230,25 @@ impl Board {
     }
 
     /// Puts a task in the place of an older life of its number, whose executor `reap` removes by its digest (NEW-3). It
-    /// holds its slot until a list shows that it is gone (NEW-55, ADM-5).
-    ///
-    /// False: there is none any more, and nothing was put.
-    #[must_use = "a task that is on no board is lost"]
-    pub fn supersede(&self, id: AssignmentId, card: Option<Card>, life: Life) -> bool {
+    /// holds its slot until a list shows that it is gone (NEW-55, ADM-5). An older life that has gone by now leaves its
+    /// place to the task.
+    pub fn supersede(&self, id: AssignmentId, card: Option<Card>, lane: Lane, life: Life) {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries = self.lock();
-        let there = entries.get_mut(&id);
-        let found = there.is_some();
-        if let Some(entry) = there {
-            if entry.life.occupies_slot() {
-                self.strays_now().fenced.insert((id, entry.life.epoch()));
+        let card = card.map(Arc::new);
+        match entries.get_mut(&id) {
+            Some(entry) => {
+                if entry.life.occupies_slot() {
+                    self.strays_now().fenced.insert((id, entry.life.epoch()));
+                }
+                entry.card = card;
+                entry.life = life.in_place_of(&entry.life);
+                entry.payload = None;
             }
-            entry.card = card.map(Arc::new);
-            entry.life = life.in_place_of(&entry.life);
-            entry.payload = None;
+            None => drop(entries.insert(id, Entry { card, lane: Arc::new(lane), life, payload: None })),
         }
         drop(entries);
         self.wake();
-        found
     }
 
     /// Brings an event to a life; none when the board does not know it.

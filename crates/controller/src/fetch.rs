@@ -206,10 +206,7 @@ impl Fetch {
         assignment_transition(AssignmentEvent::GaveUp, &Subject::waiting(None, id), detail);
         let _gone_or_said_by_the_publish =
             self.queue.settle(id, Disposition::Reject { reason: Reason::Superseded }).await;
-        // The older life may have gone meanwhile.
-        while !self.board.supersede(id, card.clone(), life.clone())
-            && !self.board.insert(id, card.clone(), lane(), life.clone())
-        {}
+        self.board.supersede(id, card, lane(), life);
     }
 
     async fn hold(self: &Arc<Self>, assignment: Assignment, body: Vec<u8>, stop: &CancellationToken) {

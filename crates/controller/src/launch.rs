@@ -152,10 +152,8 @@ impl Launch {
                 // The queue has the newest of each number; the executor that was found is an older life's (NEW-3).
                 match self.open(row.id, &row.body) {
                     Ok(Opened { assignment, .. }) => {
-                        let life = self.waiting_life(&assignment, row.attempts, row.last_error.clone());
-                        if !self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), life) {
-                            waiting.insert(row.id, row);
-                        }
+                        let life = self.waiting_life(&assignment, row.attempts, row.last_error);
+                        self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), self.lane(row.id), life);
                     }
                     Err(closed) => self.unopened.found(&row, closed.class),
                 }
@@ -189,14 +187,14 @@ impl Launch {
         let life =
             Life::fetched(row.enqueued_at, row.enqueued_at.saturating_add(wait).unwrap_or(Timestamp::MAX), vec![]);
         let life = life.found_waiting(self.board.now(), row.attempts, Some(closed.to_string()));
-        self.board.insert(row.id, None, Lane::new(Arc::clone(&self.gitea), row.id.task()), life);
+        self.board.insert(row.id, None, self.lane(row.id), life);
         self.board.apply(row.id, Event::WaitsFor { what: closed.to_string() });
     }
 
     /// A message in the queue is held, whoever put it there: by a former process, or by the fetch room a moment ago.
     fn make_known(&self, assignment: &Assignment, attempts: u32, last_error: Option<String>) {
         let life = self.waiting_life(assignment, attempts, last_error);
-        let lane = Lane::new(Arc::clone(&self.gitea), assignment.id.task());
+        let lane = self.lane(assignment.id);
         if !self.board.insert(assignment.id, Some(Card::of_assignment(assignment)), lane, life) {
             self.board.apply(assignment.id, Event::Persisted);
         }
@@ -237,6 +235,10 @@ impl Launch {
             }
         }
         opened
+    }
+
+    fn lane(&self, id: AssignmentId) -> Lane {
+        Lane::new(Arc::clone(&self.gitea), id.task())
     }
 
     fn subject(&self, id: AssignmentId) -> Subject {

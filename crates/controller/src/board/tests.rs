@@ -31,12 +31,16 @@ fn board() -> Board {
     Board::new(Limits::default(), Clock::start(), Chronicle::new(metrics, instance))
 }
 
-fn insert(board: &Board, record: &ExecutorRecord) {
+fn lane(record: &ExecutorRecord) -> Lane {
     let token = Zeroizing::new(String::new());
     let credential = crate::gitea::Credential { uuid: String::new(), token };
     let gitea = Arc::new(crate::gitea::Gitea::new("http://127.0.0.1:9", credential).unwrap());
+    Lane::new(gitea, record.id.task())
+}
+
+fn insert(board: &Board, record: &ExecutorRecord) {
     let life = Life::found_executor(record, board.now());
-    assert!(board.insert(record.id, Some(Card::of_executor(record)), Lane::new(gitea, record.id.task()), life));
+    assert!(board.insert(record.id, Some(Card::of_executor(record)), lane(record), life));
 }
 
 /// ADM-5, NEW-55, NEW-3: the executor of a life that another takes the place of holds its slot until a list that was begun
@@ -48,7 +52,8 @@ fn the_executor_of_a_superseded_life_holds_its_slot() {
     insert(&board, &older);
     let begun_before = board.strays();
     let newer = Life::fetched(board.now(), Timestamp::MAX, vec![]);
-    assert!(board.supersede(older.id, Some(Card::of_executor(&record(Epoch::FIRST, b"newer"))), newer));
+    let card = Card::of_executor(&record(Epoch::FIRST, b"newer"));
+    board.supersede(older.id, Some(card.clone()), lane(&older), newer.clone());
     let full = Occupancy { executors: 1, held: 1 };
     assert_eq!(board.occupancy(), full);
     let _known = board.set_strays(Strays::default(), &begun_before);
@@ -58,6 +63,10 @@ fn the_executor_of_a_superseded_life_holds_its_slot() {
     assert_eq!(board.occupancy(), full, "still there, and counted once");
     let _known = board.set_strays(Strays::default(), &board.strays());
     assert_eq!(board.occupancy(), Occupancy { executors: 0, held: 1 });
+    // One that takes the place of a life that has just gone is there all the same.
+    let empty = self::board();
+    empty.supersede(older.id, Some(card), lane(&older), newer);
+    assert_eq!(empty.occupancy(), Occupancy { executors: 0, held: 1 });
 }
 
 /// NEW-5, NEW-9: the right to fetch, as the fetch room uses it and `status` shows it.
@@ -71,6 +80,6 @@ fn permits_are_free_slots_and_look_ahead_less_what_is_held() {
     let older = record(Epoch::FIRST, b"older");
     insert(&board, &older);
     assert_eq!(board.permits(&room), 2);
-    assert!(board.supersede(older.id, None, Life::fetched(board.now(), Timestamp::MAX, vec![])));
+    board.supersede(older.id, None, lane(&older), Life::fetched(board.now(), Timestamp::MAX, vec![]));
     assert_eq!(board.permits(&room), 1);
 }
