@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::executor_api::ExecutorExit;
-use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, executor_name};
+use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, assignment_of_name, executor_name};
 use domain::lifecycle::{Event, Executor, Life, Phase};
 use domain::metadata::{ExecutorRecord, Mark};
 use domain::reason::Reason;
@@ -202,7 +202,7 @@ impl Reap {
         self.ops.metrics.quarantined([("executor", count(strays.unreadable.len()))]);
         let known = self.board.set_strays(strays.clone(), before);
         for (name, problem) in strays.unreadable.iter().filter(|(name, _)| !known.unreadable.contains_key(*name)) {
-            if let Some(id) = assignment_of(name) {
+            if let Some(id) = assignment_of_name(name) {
                 let detail = Detail { cause: Some(problem), ..Detail::default() };
                 let subject = Subject::waiting(Some(self.kind), id);
                 executor_transition(ExecutorEvent::Quarantined, &subject, name, None, detail);
@@ -274,12 +274,6 @@ impl Reap {
 /// took the other's place (NEW-3, NEW-63).
 fn newest_first(objects: &mut [Observed]) {
     objects.sort_by_key(|object| std::cmp::Reverse(object.record.as_ref().ok().map(|record| record.epoch)));
-}
-
-/// The assignment that a name begins with, whatever its folder says.
-fn assignment_of(name: &str) -> Option<AssignmentId> {
-    let task = name.strip_prefix("gitea-task-")?.split('-').next()?;
-    format!("gitea-task-{task}").parse().ok()
 }
 
 fn reason_of(exit: &Exit) -> Reason {

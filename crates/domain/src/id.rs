@@ -303,10 +303,28 @@ pub fn executor_name(id: AssignmentId, instance: &InstanceId, epoch: Epoch) -> S
     format!("{id}-{instance}-e{epoch}")
 }
 
+/// The assignment that the name of an executor begins with; none for a name that is none of ours.
+#[must_use]
+pub fn assignment_of_name(executor: &str) -> Option<AssignmentId> {
+    let task = executor.strip_prefix(AssignmentId::PREFIX)?.split('-').next()?;
+    executor[..AssignmentId::PREFIX.len() + task.len()].parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::expect_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn a_name_leads_back_to_its_assignment() {
+        let id = AssignmentId::of(TaskId::try_from(42).expect("positive"));
+        let instance = "f66f031b".parse().expect("an instance");
+        assert_eq!(assignment_of_name(&executor_name(id, &instance, Epoch::FIRST)), Some(id));
+        assert_eq!(assignment_of_name("gitea-task-42"), Some(id));
+        for foreign in ["", "gitea-task-", "gitea-task-x-f66f031b-e1", "other-42-f66f031b-e1"] {
+            assert_eq!(assignment_of_name(foreign), None, "{foreign}");
+        }
+    }
 
     /// ENV-1: ids 0, −1 and 2^63−1.
     #[test]
