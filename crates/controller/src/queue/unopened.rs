@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ops::metrics::Metrics;
 use crate::ops::status::SetApart;
-use crate::queue::ledger::{Entry, Kind, Ledger};
+use crate::queue::ledger::{self, Entry, Kind, Ledger};
 use crate::queue::{Disposition, Queue, QueueError, Waiting};
 
 /// Pause before the next try; keys and programs are changed by people.
@@ -99,7 +99,7 @@ impl Unopened {
             waiting.values().filter(|record| now.duration_since(record.enqueued_at) >= limit).cloned().collect()
         };
         for record in overdue {
-            let key = format!("{}.{}", record.id, record.digest);
+            let key = ledger::life(record.id, &record.digest);
             let value = serde_json::to_string(&record).unwrap_or_default();
             self.ledger.put(Kind::SetAside, Entry { key: key.clone(), value, at: now }).await?;
             queue.settle(record.id, Disposition::Reject { reason: Reason::Internal }).await?;
