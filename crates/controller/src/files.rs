@@ -62,12 +62,20 @@ impl Drop for Reserved {
     }
 }
 
-/// Makes a folder 0700, its parents too; one that others could enter is closed to them.
+/// Makes a folder 0700, its parents too; one that is there stays as it is.
 ///
 /// # Errors
-/// It cannot be made, is no folder, or belongs to somebody else.
+/// It cannot be made, or is no folder.
+pub fn new_private_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// As [`new_private_folder`], and one that others could enter is closed to them.
+///
+/// # Errors
+/// As there, or it belongs to somebody else.
 pub fn private_folder(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    new_private_folder(path)?;
     let metadata = fs::metadata(path)?;
     if metadata.permissions().mode() & 0o077 != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;

@@ -23,6 +23,7 @@ use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::config::{Config, IdentitySource, IsolationKind, table};
+use crate::files;
 use crate::gitea::{Credential, Gitea};
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
 use crate::ops::Ops;
@@ -164,7 +165,7 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     let lifetimes = Lifetimes::with_leaf(config.identity.svid_ttl)?;
     let issuer = BuiltInIssuer::open_with(dir, config.identity.trust_domain(), lifetimes)?;
     let socket = config.state_dir.join("api").join("controller.sock");
-    make_private_folder(socket.parent().unwrap_or(&config.state_dir))?;
+    files::new_private_folder(socket.parent().unwrap_or(&config.state_dir))?;
     let served = issuer.serve(socket, config.identity.facade_id.clone()).await?;
     let own = own_identity(&served.endpoint(), &config.identity.facade_id, IDENTITY).await?;
     // Nobody but the job passes the folder above its socket, and the job may have a user of its own.
@@ -187,11 +188,6 @@ async fn prove_isolation(config: &Config) -> anyhow::Result<()> {
     super::walls::prove(&config.local, &config.runner, &config.state_dir)
         .await
         .map_err(|error| anyhow::anyhow!("{error}; {}", error.remedy))
-}
-
-fn make_private_folder(folder: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 fn local(config: &Config) -> anyhow::Result<LocalConfig> {

@@ -177,9 +177,7 @@ impl Folder {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         };
         let draft = Self::new(parent.join(format!(".new-{}", name.display())));
-        if draft.exists() {
-            fs::remove_dir_all(&draft.path)?;
-        }
+        remove_tree(&draft.path)?;
         draft.make_folders(contents.launch, &self.work())?;
         files::write(&draft.path.join("lock"), b"")?;
         draft.write_launch(contents)?;

@@ -176,8 +176,7 @@ impl LocalBackend {
     }
 
     fn make_executors_folder(&self) -> io::Result<()> {
-        use std::os::unix::fs::DirBuilderExt as _;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.executors)?;
+        crate::files::new_private_folder(&self.executors)?;
         folder::sweep(&self.executors)
     }
 

@@ -27,7 +27,8 @@ use std::path::PathBuf;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-pub use self::trial::{NotIsolated, prove};
+pub use self::refusal::NotIsolated;
+pub use self::trial::prove;
 pub use self::users::UserRange;
 use self::users::somebody_in;
 pub(super) use self::users::{Taken, Users, owner};

@@ -5,10 +5,14 @@ use std::path::Path;
 /// What the host says about user namespaces: the text of a file below `/proc/sys`, none where it is missing.
 pub(super) type Switch<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// The explanation for an operator, made of what a stage said.
-pub(super) struct Refusal {
-    pub(super) cause: String,
-    pub(super) remedy: String,
+/// Why jobs cannot be isolated on this host, for an operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+pub struct NotIsolated {
+    /// What the host refuses.
+    pub cause: String,
+    /// What to do about it.
+    pub remedy: String,
 }
 
 /// Switches that forbid what an ordinary user needs: the file, the forbidding value, what to do.
@@ -23,7 +27,7 @@ const SWITCHES: [(&str, &str, &str); 3] = [
 ];
 
 /// `said` is the word of the stage that failed.
-pub(super) fn refusal(said: &str, root: bool, switch: &Switch<'_>) -> Refusal {
+pub(super) fn refusal(said: &str, root: bool, switch: &Switch<'_>) -> NotIsolated {
     let closed = SWITCHES.iter().find(|(file, closed, _)| switch(file).is_some_and(|text| text.trim() == *closed));
     let (why, enable) = match closed.filter(|_| !root) {
         Some((file, closed, enable)) => {
@@ -34,7 +38,7 @@ pub(super) fn refusal(said: &str, root: bool, switch: &Switch<'_>) -> Refusal {
         }
         None => (String::new(), "start it as root, or where user namespaces are allowed"),
     };
-    Refusal {
+    NotIsolated {
         cause: format!("jobs cannot be isolated on this host: {}{why}", said.trim().replace('\n', "; ")),
         remedy: format!(
             "{enable}; or run jobs without isolation from each other and from this program's secrets with --isolation none"
@@ -44,9 +48,9 @@ pub(super) fn refusal(said: &str, root: bool, switch: &Switch<'_>) -> Refusal {
 
 /// The word of a stage that was denied a file, when `folder` on the way to `target` lets nobody else pass: the users of
 /// jobs are none of the host's. Sharing the target would not help, because the way to it stays.
-pub(super) fn closed_way(said: &str, folder: &Path, target: &Path) -> Refusal {
+pub(super) fn closed_way(said: &str, folder: &Path, target: &Path) -> NotIsolated {
     let (folder, target) = (folder.display(), target.display());
-    Refusal {
+    NotIsolated {
         cause: format!(
             "jobs cannot be isolated on this host: {}: {folder} lets only its owner and group pass, and each job runs as a \
              user of its own",

@@ -21,7 +21,7 @@ use rustix::thread::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::super::folder::Folder;
+use super::super::folder::{Folder, LaunchFile};
 use super::super::supervisor::{CANNOT_START, executor};
 use super::{Isolation, JobUser, kernel, mounts, plan::plan};
 
@@ -73,7 +73,7 @@ fn refuse(error: &io::Error) -> ExitCode {
 }
 
 fn separate(folder: &Folder, caller: i32) -> io::Result<ExitStatus> {
-    let isolation = read(folder)?;
+    let (_, isolation) = read(folder)?;
     let user = match isolation.user {
         JobUser::Own(_) => UnshareFlags::empty(),
         JobUser::Ours => UnshareFlags::NEWUSER,
@@ -128,8 +128,7 @@ fn become_alone(uid: u32, gid: u32) -> io::Result<()> {
 }
 
 fn enclose(folder: &Folder) -> io::Result<std::convert::Infallible> {
-    let launch = folder.read_launch()?;
-    let isolation = read(folder)?;
+    let (launch, isolation) = read(folder)?;
     let work = folder.work();
     // What is made on the way to a part that is shown must be passable for the job.
     umask(Mode::WGRP | Mode::WOTH);
@@ -147,8 +146,10 @@ fn enclose(folder: &Folder) -> io::Result<std::convert::Infallible> {
     Err(named(format!("start {}", executor.get_program().display()))(error))
 }
 
-fn read(folder: &Folder) -> io::Result<Isolation> {
-    folder.read_launch()?.isolation.ok_or_else(|| io::Error::other("launch.json names no isolation"))
+fn read(folder: &Folder) -> io::Result<(LaunchFile, Isolation)> {
+    let mut launch = folder.read_launch()?;
+    let isolation = launch.isolation.take().ok_or_else(|| io::Error::other("launch.json names no isolation"))?;
+    Ok((launch, isolation))
 }
 
 /// Also bounds a job that starts processes without end: the kernel counts them by user, and in a user namespace of its

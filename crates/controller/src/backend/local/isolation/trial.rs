@@ -1,27 +1,18 @@
 //! Whether this host isolates jobs: tried once at the start, with the very walls that jobs get (NEW-172).
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use super::super::folder::{Folder, LaunchFile};
-use super::refusal::{Refusal, closed_way, first_closed, refusal};
+use super::refusal::{NotIsolated, closed_way, first_closed, refusal};
 use super::{Isolation, JobUser, UserRange, Walls, somebody_in, stage};
+use crate::files;
 
 /// For a program behind walls to say its version.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Why jobs cannot be isolated on this host.
-#[derive(Debug, thiserror::Error)]
-#[error("{cause}")]
-pub struct NotIsolated {
-    /// What the host refuses.
-    pub cause: String,
-    /// What to do about it.
-    pub remedy: String,
-}
 
 /// Shows that jobs can be isolated here, by doing it with this program and the official runner. A folder like an
 /// executor's is made below `walls.state` for each of them, and removed.
@@ -36,8 +27,7 @@ pub async fn prove(walls: &Walls, users: &UserRange, runner: &str) -> Result<(),
     let own = std::env::current_exe().map_err(|error| refused(&format!("our own program: {error}")))?;
     let runner = Some(PathBuf::from(runner)).filter(|runner| runner.is_absolute());
     let executors = walls.state.join("executors");
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&executors);
-    made.map_err(|error| refused(&format!("{}: {error}", executors.display())))?;
+    files::new_private_folder(&executors).map_err(|error| refused(&format!("{}: {error}", executors.display())))?;
     let programs = std::iter::once(own).chain(runner).enumerate();
     // Swept at the next start if we end before they are removed.
     let folder = |number| Folder::new(executors.join(format!(".new-trial-{number}")));
@@ -51,7 +41,7 @@ async fn try_one(isolation: &Isolation, folder: Folder, program: PathBuf) -> Res
         tracing::warn!(%error, "the folder of the trial stays until the next start");
     }
     said.map_err(|said| match in_the_way(isolation, &program).filter(|_| said.contains("Permission denied")) {
-        Some((closed, target)) => closed_way(&said, closed, target).into(),
+        Some((closed, target)) => closed_way(&said, closed, target),
         None => refused(&said),
     })
 }
@@ -66,15 +56,9 @@ fn in_the_way<'a>(isolation: &'a Isolation, program: &'a Path) -> Option<(&'a Pa
     targets.find_map(|target| Some((first_closed(target, &covered, &mode)?, target)))
 }
 
-impl From<Refusal> for NotIsolated {
-    fn from(Refusal { cause, remedy }: Refusal) -> Self {
-        Self { cause, remedy }
-    }
-}
-
 fn refused(said: &str) -> NotIsolated {
     let root = rustix::process::geteuid().is_root();
-    refusal(said, root, &|file| std::fs::read_to_string(Path::new("/proc/sys").join(file)).ok()).into()
+    refusal(said, root, &|file| std::fs::read_to_string(Path::new("/proc/sys").join(file)).ok())
 }
 
 fn require_free(users: &UserRange) -> Result<(), NotIsolated> {
