@@ -122,7 +122,6 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
-    use std::sync::{Arc, Mutex};
 
     use super::*;
     use crate::app::rooms::ended;
@@ -130,19 +129,8 @@ mod tests {
     use crate::clock::Clock;
     use crate::config::{Log, LogFormat, LogLevel};
     use crate::ops::metrics::Metrics;
+    use crate::telemetry::lines::Lines;
     use crate::telemetry::{Colours, subscriber};
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
 
     /// A second is 10 ms long.
     fn hasty() -> Limits {
@@ -177,7 +165,7 @@ mod tests {
         }
         let began = Instant::now();
         shutdown.drain(&board, &TaskTracker::new(), &mut rooms).await;
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = lines.text();
         (began.elapsed(), text.lines().map(|line| line[9..].to_owned()).collect())
     }
 

@@ -268,34 +268,13 @@ pub fn runner_stopped(cause: &dyn fmt::Display, remedy: Option<&str>) {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
-    use std::io::Write;
-    use std::sync::{Arc, Mutex};
 
     use serde_json::{Value, json};
-    use tracing_subscriber::fmt::MakeWriter;
 
     use super::*;
     use crate::config::{Log, LogFormat, LogLevel};
+    use crate::telemetry::lines::Lines;
     use crate::telemetry::{Colours, Names, Secrets, subscriber, subscriber_at};
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl<'a> MakeWriter<'a> for Lines {
-        type Writer = Self;
-        fn make_writer(&'a self) -> Self {
-            self.clone()
-        }
-    }
 
     fn logged(secrets: &Secrets, what: impl FnOnce()) -> Vec<Value> {
         logged_at(std::time::Instant::now, secrets, what)
@@ -307,7 +286,7 @@ mod tests {
             subscriber_at(now, log, secrets.writer(lines.clone()), Colours::Off, Names::default()),
             what,
         );
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = lines.text();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
@@ -365,7 +344,7 @@ mod tests {
         let (lines, log) = (Lines::default(), Log { format: LogFormat::Text, level: LogLevel::Info });
         let writer = Secrets::default().writer(lines.clone());
         tracing::subscriber::with_default(subscriber(log, writer, Colours::On), || runner_stopped(&"test", None));
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = lines.text();
         assert!(text.contains("\u{1b}["), "{text:?}");
     }
 

@@ -230,35 +230,15 @@ impl Visit for Fields {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
-    use std::io::Write;
 
     use domain::id::{AssignmentId, Backend, Epoch, TaskId};
     use domain::reason::Reason;
-    use tracing_subscriber::fmt::MakeWriter;
 
     use super::*;
     use crate::config::{Log, LogFormat, LogLevel};
     use crate::telemetry::events::*;
+    use crate::telemetry::lines::Lines;
     use crate::telemetry::speaking;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl<'a> MakeWriter<'a> for Lines {
-        type Writer = Self;
-        fn make_writer(&'a self) -> Self {
-            self.clone()
-        }
-    }
 
     fn told(colours: Colours, what: impl FnOnce()) -> String {
         let (lines, names) = (Lines::default(), Names::default());
@@ -271,7 +251,7 @@ mod tests {
         });
         let log = Log { format: LogFormat::Text, level: LogLevel::Info };
         tracing::subscriber::with_default(speaking(log, lines.clone(), colours, names), what);
-        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+        lines.text()
     }
 
     /// The lines without their time of day.

@@ -7,6 +7,8 @@
 
 pub mod events;
 pub mod human;
+#[cfg(test)]
+pub(crate) mod lines;
 mod repeats;
 mod secrets;
 
