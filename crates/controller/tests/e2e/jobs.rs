@@ -109,11 +109,8 @@ jobs:
     let world = World::new(1).await;
     let run = world.push_one(WORKFLOW).await;
     world.ends(&run, JOB, "success").await;
-    let log = world.log(&world.job(&run, "deploy_it").await).await;
-    let said = log.lines().find_map(|line| line.split_once(" I am spiffe://")).unwrap().1;
-    let (trust_domain, path) = said.split_once('/').unwrap();
-    assert!(!trust_domain.is_empty());
-    assert_eq!(path.trim(), format!("ci/{}/deploy_it", world.repository));
+    let path = world.identity_said(&world.job(&run, "deploy_it").await).await;
+    assert_eq!(path, format!("ci/{}/deploy_it", world.repository));
 }
 
 /// IDN, NEW-14, NEW-29: a job key that is no identity segment is refused on its own page, and nobody else waits for it.

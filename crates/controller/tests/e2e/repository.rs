@@ -1,6 +1,6 @@
 //! What a job does with its repository goes through the loopback proxy, with the job's own tokens.
 
-use testkit::real::{ARTIFACT_ROUND_TRIP, CLONE_OWN_REPOSITORY, insert};
+use testkit::real::{CLONE_OWN_REPOSITORY, insert};
 
 use crate::world::{JOB, World};
 
@@ -27,25 +27,4 @@ jobs:
     // The proxy's address, not Gitea's.
     assert!(log.contains("by http://127.0.0.1:"), "{log}");
     assert!(!log.contains(&format!("by {}", world.gitea.access().url)), "{log}");
-}
-
-/// NEW-110: an artifact is created, uploaded, finalized, listed and downloaded; bodies too go by the proxy's address.
-#[tokio::test]
-async fn a_job_sends_an_artifact_up_and_down() {
-    const WORKFLOW: &str = "
-on: push
-jobs:
-  artifact:
-    runs-on: LABEL
-    steps:
-      - run: |
-          python3 - <<'END'
-          SCRIPT
-          END
-";
-    let world = World::new(1).await;
-    let run = world.push_one(&insert(WORKFLOW, "SCRIPT", ARTIFACT_ROUND_TRIP)).await;
-    world.ends(&run, JOB, "success").await;
-    let log = world.log(&world.job(&run, "artifact").await).await;
-    assert!(log.contains("artifact round trip of 300000 bytes"), "{log}");
 }

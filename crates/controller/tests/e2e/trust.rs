@@ -19,9 +19,7 @@ jobs:
 /// The path of the identity that a run's job had.
 async fn identity(world: &World, run: &Run) -> String {
     world.ends(run, JOB, "success").await;
-    let log = world.log(&world.job(run, "build").await).await;
-    let said = log.lines().find_map(|line| line.split_once(" I am spiffe://")).unwrap().1;
-    said.split_once('/').unwrap().1.trim().to_owned()
+    world.identity_said(&world.job(run, "build").await).await
 }
 
 async fn run_of(world: &World, commit: &str) -> Run {

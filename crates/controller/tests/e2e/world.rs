@@ -125,6 +125,15 @@ impl World {
         self.gitea.log(&self.repository, job.id).await.unwrap().unwrap_or_default()
     }
 
+    /// The path of the identity that a job told its log with `I am spiffe://…`.
+    pub(crate) async fn identity_said(&self, job: &Job) -> String {
+        let log = self.log(job).await;
+        let said = log.lines().find_map(|line| line.split_once(" I am spiffe://")).unwrap().1;
+        let (trust_domain, path) = said.split_once('/').unwrap();
+        assert!(!trust_domain.is_empty());
+        path.trim().to_owned()
+    }
+
     /// A job's page as a person sees it.
     pub(crate) async fn page(&self, run: &Run, job: &Job) -> JobPage {
         self.gitea.job_page(&self.repository, run.id, job.id).await.unwrap()
