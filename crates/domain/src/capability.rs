@@ -119,27 +119,31 @@ impl KeyRing {
     ///
     /// [`Invalid`], whatever is wrong.
     pub fn verify(&self, text: &str, instance: &InstanceId, id: AssignmentId) -> Result<Grant, Invalid> {
-        let parts: Vec<&str> = text.split('.').collect();
-        let ["c2", kid, epoch, seconds, _] = parts[..] else { return Err(Invalid) };
-        let epoch: Epoch = epoch.parse().map_err(|_| Invalid)?;
-        let seconds: i64 = seconds.parse().map_err(|_| Invalid)?;
-        let expires = Timestamp::from_second(seconds).map_err(|_| Invalid)?;
-        let expected = form_2(self.find(kid).ok_or(Invalid)?, instance, id, epoch, seconds);
+        let (name, _) = text.rsplit_once('.').ok_or(Invalid)?;
+        let (grant, expected) = self.named(name, instance, id)?;
         let genuine: bool = expected.expose().as_bytes().ct_eq(text.as_bytes()).into();
-        if genuine { Ok(Grant { epoch, expires }) } else { Err(Invalid) }
+        if genuine { Ok(grant) } else { Err(Invalid) }
     }
 
     /// The capability whose text without its last part is `name`, and its epoch: for what was sealed with it (NEW-112).
     ///
     /// # Errors
     ///
-    /// [`Invalid`] for a name of no key of ours; every other name that is well-formed gives a capability.
+    /// [`Invalid`] for a name of no key of ours, and for one that is written otherwise than [`Self::issue`] writes it.
     pub fn again(&self, name: &str, instance: &InstanceId, id: AssignmentId) -> Result<(Epoch, Capability), Invalid> {
+        let (grant, capability) = self.named(name, instance, id)?;
+        let same = capability.expose().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+        if same { Ok((grant.epoch, capability)) } else { Err(Invalid) }
+    }
+
+    fn named(&self, name: &str, instance: &InstanceId, id: AssignmentId) -> Result<(Grant, Capability), Invalid> {
         let parts: Vec<&str> = name.split('.').collect();
         let ["c2", kid, epoch, seconds] = parts[..] else { return Err(Invalid) };
         let epoch: Epoch = epoch.parse().map_err(|_| Invalid)?;
-        let seconds = seconds.parse().map_err(|_| Invalid)?;
-        Ok((epoch, form_2(self.find(kid).ok_or(Invalid)?, instance, id, epoch, seconds)))
+        let seconds: i64 = seconds.parse().map_err(|_| Invalid)?;
+        let expires = Timestamp::from_second(seconds).map_err(|_| Invalid)?;
+        let capability = form_2(self.find(kid).ok_or(Invalid)?, instance, id, epoch, seconds);
+        Ok((Grant { epoch, expires }, capability))
     }
 
     /// Whether this is form 1, the earlier controller's: for callers that still accept envelopes of version 1 (§4.3).

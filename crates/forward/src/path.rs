@@ -51,13 +51,11 @@ fn segment(raw: &str) -> Result<Segment<'_>, Malformed> {
     if !raw.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#')) {
         return Err(Malformed("it holds a character that must be encoded"));
     }
-    let decoded = decode(raw.as_bytes()).ok_or(Malformed("its percent-encoding is broken"))?;
-    single_meaning(&decoded)?;
-    let mut again = decoded.clone();
-    while let Some(Cow::Owned(further)) = decode(&again) {
-        single_meaning(&further)?;
-        again = Cow::Owned(further);
+    let Decoded { text: decoded, broken } = decode(raw.as_bytes());
+    if broken {
+        return Err(Malformed("its percent-encoding is broken"));
     }
+    readings(&decoded).try_for_each(|reading| single_meaning(&reading))?;
     Ok(Segment { raw, decoded })
 }
 
@@ -71,24 +69,38 @@ fn single_meaning(name: &[u8]) -> Result<(), Malformed> {
     }
 }
 
-/// Percent-decoding, once; borrowed when there is nothing to decode, `None` when a `%` stands alone.
-fn decode(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+/// What one reading of percent-encoding gives.
+struct Decoded<'a> {
+    /// Borrowed when there is no `%`; a `%` that stands alone is left as it is.
+    text: Cow<'a, [u8]>,
+    /// A `%` stands alone.
+    broken: bool,
+}
+
+fn decode(text: &[u8]) -> Decoded<'_> {
     if !text.contains(&b'%') {
-        return Some(Cow::Borrowed(text));
+        return Decoded { text: Cow::Borrowed(text), broken: false };
     }
     let mut decoded = Vec::with_capacity(text.len());
+    let mut broken = false;
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
-        if byte == b'%' {
-            let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-            decoded.push(u8::try_from(digit(0)? * 16 + digit(1)?).ok()?);
-            rest = &after[2..];
-        } else {
-            decoded.push(byte);
-            rest = after;
-        }
+        let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        let encoded = digit(0).zip(digit(1)).filter(|_| byte == b'%');
+        let encoded = encoded.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        broken |= byte == b'%' && encoded.is_none();
+        decoded.push(encoded.unwrap_or(byte));
+        rest = if encoded.is_some() { &after[2..] } else { after };
     }
-    Some(Cow::Owned(decoded))
+    Decoded { text: Cow::Owned(decoded), broken }
+}
+
+/// What readers may take this for that decode it again, as often as they like, and leave what is no encoding as it is.
+fn readings(decoded: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
+    std::iter::successors(Some(Cow::Borrowed(decoded)), |last| match decode(last).text {
+        Cow::Owned(next) if next != **last => Some(Cow::Owned(next)),
+        _ => None,
+    })
 }
 
 impl<'a> Segments<'a> {
@@ -104,8 +116,8 @@ impl<'a> Segments<'a> {
         self.trailing_slash
     }
 
-    /// Whether the path lies at or below `prefix`, whatever the case of its letters. For refusals: upstreams that fold
-    /// case exist.
+    /// Whether the path lies at or below `prefix`, whatever the case of its letters and however often they are encoded.
+    /// For refusals: upstreams that fold case or decode twice exist.
     #[must_use]
     pub fn starts_with_ignoring_case(&self, prefix: &[&str]) -> bool {
         self.list.len() >= prefix.len() && self.list.iter().zip(prefix).all(|(have, want)| have.is_ignoring_case(want))
@@ -151,10 +163,10 @@ impl<'a> Segment<'a> {
         *self.decoded == *name.as_bytes()
     }
 
-    /// Whether it says `name` in any case of ASCII letters.
+    /// Whether any reader may take it for `name`: in any case of ASCII letters, encoded once or more often.
     #[must_use]
     pub fn is_ignoring_case(&self, name: &str) -> bool {
-        self.decoded.eq_ignore_ascii_case(name.as_bytes())
+        readings(&self.decoded).any(|reading| reading.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
 
@@ -226,6 +238,9 @@ mod tests {
             "/a%",
             "/a%2",
             "/a%zz",
+            "/a%+1",
+            "/a%2500%25o",
+            "/a%252f..%252fb%25o",
             "/a/%",
             "/%2f",
             "/..%2f..%2fetc",
@@ -240,6 +255,9 @@ mod tests {
         let parsed = parse("/API/%61ctions/x").unwrap();
         assert!(parsed.starts_with_ignoring_case(&["api", "actions"]));
         assert!(!parsed.starts_with(&["api", "actions"]));
+        let twice = parse("/%2541pi/%252561ctions%25o").unwrap();
+        assert!(!twice.starts_with_ignoring_case(&["api", "actions"]) && twice.list()[0].is_ignoring_case("api"));
+        assert!(parse("/%2541pi/%252561ctions/x").unwrap().starts_with_ignoring_case(&["api", "actions"]));
         assert!(parse("/api/%61ctions").unwrap().starts_with(&["api", "actions"]));
         assert!(!parse("/api").unwrap().starts_with(&["api", "actions"]));
         assert!(!parse("/api/actions_pipeline").unwrap().starts_with_ignoring_case(&["api", "actions"]));

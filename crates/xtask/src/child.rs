@@ -26,6 +26,11 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
+    /// The lines of both streams, in the order they came.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(|(_, line)| line.as_str())
+    }
+
     /// What it wrote to standard output.
     pub(crate) fn out(&self) -> String {
         let lines = self.lines.iter().filter(|(stream, _)| *stream == Stream::Out);

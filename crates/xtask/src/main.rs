@@ -7,6 +7,7 @@ mod child;
 mod conformance;
 mod coverage;
 mod demo;
+mod fuzz;
 mod mutations;
 mod proto;
 mod provision;
@@ -48,6 +49,8 @@ enum Task {
     Coverage(coverage::Arguments),
     /// Break the program in recorded ways and see the tests notice.
     Mutations(mutations::Arguments),
+    /// Fuzz the boundaries that bytes from outside cross, with libFuzzer.
+    Fuzz(fuzz::Arguments),
     /// Generate the protocol's sources, or check that they are what would be generated.
     Proto(proto::Arguments),
 }
@@ -64,6 +67,7 @@ async fn main() -> ExitCode {
         Task::Coverage(arguments) => coverage::main(&root, &arguments),
         Task::Mutations(arguments) => mutations::main(&root, arguments).await,
         Task::Hold { config } => testkit::stand_in::hold(&config).await.map(|()| ExitCode::SUCCESS),
+        Task::Fuzz(arguments) => fuzz::main(&root, arguments).await,
         Task::Proto(arguments) => proto::main(&root, &arguments),
     };
     result.unwrap_or_else(|error| {

@@ -42,6 +42,8 @@ pub(crate) enum Part {
     Typos,
     /// The check of licences, bans and sources.
     CargoDeny,
+    /// The driver of libFuzzer.
+    CargoFuzz,
 }
 
 impl Part {
@@ -52,6 +54,7 @@ impl Part {
             Self::Nats => Recipe::Go(&go::NATS),
             Self::Typos => Recipe::Rust(&rust::TYPOS),
             Self::CargoDeny => Recipe::Rust(&rust::CARGO_DENY),
+            Self::CargoFuzz => Recipe::Rust(&rust::CARGO_FUZZ),
         }
     }
 

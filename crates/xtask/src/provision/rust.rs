@@ -14,6 +14,8 @@ const LIMIT: Duration = Duration::from_secs(25 * 60);
 pub(super) const TYPOS: Program = Program { name: "typos", package: "typos-cli", version: "1.52.0" };
 /// The check of licences, bans and sources.
 pub(super) const CARGO_DENY: Program = Program { name: "cargo-deny", package: "cargo-deny", version: "0.20.2" };
+/// What builds and runs the fuzz targets.
+pub(super) const CARGO_FUZZ: Program = Program { name: "cargo-fuzz", package: "cargo-fuzz", version: "0.13.2" };
 
 /// A program of a published package.
 pub(super) struct Program {
