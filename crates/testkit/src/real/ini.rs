@@ -30,6 +30,10 @@ impl Ini {
         // WAL lets us read beside the server; its default patience of half a second is too short on a busy machine.
         section("database", &[("SQLITE_JOURNAL_MODE", "WAL"), ("SQLITE_TIMEOUT", "5000")]);
         section("security", &[("INSTALL_LOCK", "true"), ("SECRET_KEY", secret)]);
+        // The password is random and comes with every call of ours: one round is enough for it.
+        section("security", &[("PASSWORD_HASH_ALGO", "pbkdf2$1$50")]);
+        // The key that signs logins elsewhere is made at the start: seconds of computing time for one of RSA.
+        section("oauth2", &[("JWT_SIGNING_ALGORITHM", "ES256")]);
         section("service", &[("DISABLE_REGISTRATION", "true")]);
         section("repository", &[("ROOT", &format!("{state}/repositories"))]);
         // `uses: owner/repo@ref` means this server: tests have no internet.

@@ -127,10 +127,10 @@ impl Client {
         }
     }
 
-    /// The clone URL with the administrator's token inside.
+    /// The clone URL with the administrator's password inside.
     #[must_use]
     pub fn git_url(&self, repository: &str) -> String {
         let address = self.access.url.replacen("http://", "", 1);
-        format!("http://{}:{}@{address}/{repository}.git", self.access.admin, self.access.token)
+        format!("http://{}:{}@{address}/{repository}.git", self.access.admin, self.access.password)
     }
 }
