@@ -8,6 +8,9 @@ use testkit::world::{SOON, World, job};
 
 use crate::world;
 
+/// A runner's rows and its state are each held for 10 s before it may end.
+const HELD: Duration = Duration::from_secs(20);
+
 /// The ways of being away that end a call at once.
 const WAYS: [Away; 2] = [Away::Refusing, Away::Unavailable];
 
@@ -56,7 +59,7 @@ async fn away_in_mid_job(leave: impl Fn(&Gitea), meanwhile: impl Fn(&mut World))
     let job = in_the_middle(&world, "burst 120\ngate middle\nburst 120").await;
     leave(&world.gitea);
     world.desk.open_gate("middle");
-    world.eventually("the runner has gone", SOON, |world| none(world.runners().len())).await;
+    world.eventually("the runner has gone", HELD + SOON, |world| none(world.runners().len())).await;
     assert_eq!(world.gitea.state(job).status, Status::Running);
     meanwhile(&mut world);
     world.gitea.set_away(Away::No);

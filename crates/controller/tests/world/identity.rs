@@ -40,6 +40,8 @@ async fn a_name_that_changed_hands_is_refused_until_confirmed() {
     world.ends_as(first, Status::Success, SOON).await;
     let other_case = world.push_one(build().repository("Acme/APP").ids(4, 2));
     world.ends_as(other_case, Status::Success, SOON).await;
+    // A controller that ends before it noted this end would have the next one ask once more.
+    world.nothing_left().await;
     world.sigterm(SOON).await;
     world.restart();
     let taken_over = world.push_one(build().ids(9, 2));
