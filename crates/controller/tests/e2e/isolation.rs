@@ -1,8 +1,6 @@
 //! Jobs of one host and what they can do to each other and to the host: by a hostile step that looks for markers, and
 //! by jobs that leave everything behind that a job can leave behind. As root and as an ordinary user.
 
-use std::ops::RangeInclusive;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -172,29 +170,27 @@ jobs:
           @SCRIPT@
           SCRIPT_ENDS
           mkdir -p closed/in && touch closed/in/file && chmod 0 closed/in closed
-          /usr/bin/python3 left_behind.py
+          /usr/bin/python3 left_behind.py MARK
           GATE
 ";
 
-/// What `left_behind.py` left, wherever it went: it runs as the job's user.
-struct Leavings(RangeInclusive<u32>);
+/// What `left_behind.py` left, wherever it went: its arguments bear a mark that no other test has, on whatever machine
+/// they run beside each other.
+struct Leavings {
+    mark: String,
+}
 
 impl Leavings {
-    /// Of a controller that runs as this user, or as the caller.
-    fn of(user: Option<u32>) -> Self {
-        let own = rustix::process::geteuid().as_raw();
-        Self(match user {
-            None if own == 0 => 2_000_000..=2_001_023,
-            user => user.unwrap_or(own)..=user.unwrap_or(own),
-        })
+    /// Of this world; the first controller's process id is nobody else's for as long as it lives.
+    fn of(world: &World) -> Self {
+        Self { mark: format!("leaves-{}-{}", world.controller.pid().unwrap(), world.label) }
     }
 
     fn seen(&self) -> Vec<String> {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
-        let theirs = entries.filter(|entry| entry.metadata().is_ok_and(|data| self.0.contains(&data.uid())));
-        let words = theirs.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        let words = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
         let words = words.map(|words| String::from_utf8_lossy(&words).replace('\0', " "));
-        words.filter(|words| words.contains("left_behind.py")).collect()
+        words.filter(|words| words.contains("left_behind.py") && words.trim_end().ends_with(&self.mark)).collect()
     }
 
     async fn are_gone(&self, what: &str) {
@@ -208,9 +204,10 @@ impl Leavings {
 }
 
 /// A job in its middle, with everything left behind that can be.
-async fn left_behind(world: &World) -> (Run, Gate) {
+async fn left_behind(world: &World, leavings: &Leavings) -> (Run, Gate) {
     let gate = Gate::new().await.unwrap();
     let workflow = insert(LEAVES, "@SCRIPT@", include_str!("left_behind.py")).replace("GATE", &gate.wait_here());
+    let workflow = workflow.replace("MARK", &leavings.mark);
     let run = world.push_one(&workflow).await;
     gate.arrived(1, JOB).await.unwrap();
     (run, gate)
@@ -234,9 +231,9 @@ async fn assert_no_trace(world: &World) {
 }
 
 async fn assert_everything_goes(user: Option<u32>) {
-    let leavings = Leavings::of(user);
     let mut world = as_user(user, 1, &["--set", "LOCAL_PROCESSES=100"]).await;
-    let (run, gate) = left_behind(&world).await;
+    let leavings = Leavings::of(&world);
+    let (run, gate) = left_behind(&world, &leavings).await;
     assert!(leavings.seen().len() > 20, "{:?}", leavings.seen());
     gate.open();
     world.ends(&run, JOB, "success").await;
@@ -247,7 +244,7 @@ async fn assert_everything_goes(user: Option<u32>) {
     assert!((20..100).contains(&started.trim().parse::<u32>().unwrap()), "{log}");
 
     // The job ends while no controller is there: nothing waits for one.
-    let (run, gate) = left_behind(&world).await;
+    let (run, gate) = left_behind(&world, &leavings).await;
     world.controller.kill9();
     gate.open();
     eventually("the job has ended", SOON, async || {
@@ -263,7 +260,7 @@ async fn assert_everything_goes(user: Option<u32>) {
     assert_no_trace(&world).await;
 
     // Nor for a supervisor.
-    let (run, _gate) = left_behind(&world).await;
+    let (run, _gate) = left_behind(&world, &leavings).await;
     world.controller.kill9();
     world.supervisor().signal(Signal::Kill);
     leavings.are_gone("everything has gone with the supervisor").await;

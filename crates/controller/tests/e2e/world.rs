@@ -207,6 +207,10 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             show(&format!("the controller's log:\n{}", self.controller.log()));
+            for folder in std::fs::read_dir(self.controller.state().join("executors")).into_iter().flatten().flatten() {
+                let log = std::fs::read_to_string(folder.path().join("executor.log")).unwrap_or_default();
+                show(&format!("{}:\n{log}", folder.file_name().display()));
+            }
         }
     }
 }
