@@ -43,21 +43,20 @@ enum Only {
 /// The command.
 pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
     let wanted = |part: Only| arguments.only.is_empty() || arguments.only.contains(&part);
-    let mut rows = vec![provisioned(wanted(Only::Lint), wanted(Only::Unit) || wanted(Only::E2e)).await];
+    let tests = wanted(Only::Unit) || wanted(Only::E2e);
+    let mut rows = vec![provisioned(wanted(Only::Lint), tests).await];
     // Without the real parts the tests that need them fail with clear words; the rest is still worth a run.
-    if wanted(Only::Lint) {
-        lint(root, &mut rows).await;
+    if wanted(Only::Lint) || tests {
+        rows.push(test_programs(root, tests).await);
     }
-    if wanted(Only::Unit) {
-        rows.push(cargo_test("unit tests", root, &unit_targets(root)).await);
-        rows.push(cargo_test("documentation tests", root, &["--doc".to_owned()]).await);
-    }
-    if wanted(Only::E2e) {
-        rows.push(cargo_test("end-to-end tests", root, &["--test".to_owned(), E2E.to_owned()]).await);
-    }
-    if wanted(Only::Mutations) {
-        rows.push(mutations(root).await);
-    }
+    // Tests wait for most of their time, everything else computes: they run beside each other. What a stage has to say
+    // comes in one piece at its end, and the rows in the order of this list.
+    let (computed, unit, e2e) = tokio::join!(
+        computed(root, &wanted),
+        stage_if(wanted(Only::Unit), || cargo_test("unit tests", root, unit_targets(root), UNIT_THREADS)),
+        stage_if(wanted(Only::E2e), || cargo_test("end-to-end tests", root, test_targets(&[E2E]), E2E_THREADS)),
+    );
+    rows.extend(computed.into_iter().chain(unit).chain(e2e));
     let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
     say::result(&table(&["stage", "seconds", "passed", "failed"], &cells));
     let tally: Tally = rows.iter().map(|row| row.tally).sum();
@@ -66,6 +65,51 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
 
 /// The test target with the workflows on a real Gitea.
 const E2E: &str = "e2e";
+
+/// The test target that needs the operators' program and little else.
+const COMMAND_LINE: &str = "command_line";
+
+/// Tests at a time, on two cores: they wait for processes and servers, more than they compute.
+const UNIT_THREADS: u32 = 6;
+const E2E_THREADS: u32 = 8;
+
+/// The stages that keep a core busy, one after the other.
+async fn computed(root: &Path, wanted: &impl Fn(Only) -> bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if wanted(Only::Lint) {
+        lint(root, &mut rows).await;
+    }
+    if wanted(Only::Unit) {
+        rows.push(cargo_test("documentation tests", root, vec!["--doc".to_owned()], UNIT_THREADS).await);
+    }
+    if wanted(Only::Mutations) {
+        rows.push(mutations(root).await);
+    }
+    rows
+}
+
+/// A stage that may not be wanted.
+async fn stage_if<S: Future<Output = Row>>(wanted: bool, stage: impl FnOnce() -> S) -> Option<Row> {
+    if wanted { Some(stage().await) } else { None }
+}
+
+/// Builds what the other stages run, before any of them does: a program must not be replaced under a test. Without the
+/// tests it is the operators' program alone, from the same build, so that nothing is built twice.
+async fn test_programs(root: &Path, all: bool) -> Row {
+    let targets = if all { Vec::new() } else { test_targets(&[COMMAND_LINE]) };
+    let words: Vec<&str> =
+        ["test", "--workspace", "--no-run"].into_iter().chain(targets.iter().map(String::as_str)).collect();
+    command("programs", root, cargo(), &words).await
+}
+
+/// The operators' program: built by [`test_programs`] beside our own.
+pub(crate) fn program() -> anyhow::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name("gitea-dynamic-runner"))
+}
+
+fn test_targets(names: &[&str]) -> Vec<String> {
+    names.iter().flat_map(|name| ["--test".to_owned(), (*name).to_owned()]).collect()
+}
 
 /// How many mutations a check of a change tries.
 const SAMPLE: usize = 5;
@@ -134,6 +178,6 @@ fn unit_targets(root: &Path) -> Vec<String> {
     }
     names.sort();
     names.dedup();
-    let others = names.into_iter().filter(|name| name != E2E).flat_map(|name| ["--test".to_owned(), name]);
-    ["--lib".to_owned(), "--bins".to_owned()].into_iter().chain(others).collect()
+    let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| *name != E2E).collect();
+    ["--lib".to_owned(), "--bins".to_owned()].into_iter().chain(test_targets(&names)).collect()
 }

@@ -15,9 +15,6 @@ use crate::say::{self, Step};
 /// A cold build of everything on a slow machine fits.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
 
-/// Tests at a time, on two cores.
-const THREADS: &str = "4";
-
 /// What came out of a stage.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
@@ -88,12 +85,11 @@ pub(super) async fn command(stage: &str, root: &Path, program: impl Into<OsStrin
     Row::judged(stage, seconds, &outcome)
 }
 
-/// `cargo test` of the whole workspace with some of its targets; every test counts.
-pub(super) async fn cargo_test(stage: &str, root: &Path, targets: &[String]) -> Row {
+/// `cargo test` of the whole workspace with some of its targets, so many tests at a time; every test counts.
+pub(super) async fn cargo_test(stage: &str, root: &Path, targets: Vec<String>, threads: u32) -> Row {
     let mut command = Command::new(super::cargo());
     command.args(["test", "--workspace", "--no-fail-fast"]).args(targets).current_dir(root);
-    // Most tests wait for processes and servers, more than they compute.
-    command.env("RUST_TEST_THREADS", THREADS);
+    command.env("RUST_TEST_THREADS", threads.to_string());
     let mut step = Step::begin(stage);
     let (tally, complaint) = match run(command, LIMIT, &mut step).await {
         Ok(finished) => {
