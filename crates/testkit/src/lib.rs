@@ -4,6 +4,7 @@
 
 pub mod conformance;
 pub mod gitea;
+pub mod outcome;
 pub mod real;
 pub mod runner_client;
 pub mod stand_in;

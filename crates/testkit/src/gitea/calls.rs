@@ -136,7 +136,7 @@ pub struct Call {
     pub method: Method,
     /// The `x-runner-uuid` it carried.
     pub runner: Option<String>,
-    /// The task it speaks of; for FetchTask the task it was given.
+    /// The task it speaks of; for FetchTask the task it was given, even if the answer never arrived.
     pub task: Option<i64>,
     /// A few words about it.
     pub summary: String,
@@ -146,6 +146,8 @@ pub struct Call {
     pub overlapping: bool,
     /// `Connect-Timeout-Ms`.
     pub timeout: Option<Duration>,
+    /// The result that the reply to an UpdateTask carries, sent or not; `None` where nothing was carried out.
+    pub result: Option<TaskResult>,
     /// The request's headers, names in lower case.
     pub headers: Vec<(String, String)>,
     /// How it ended.
@@ -217,6 +219,11 @@ impl Book {
     /// The server works on it no more.
     pub(crate) fn leave(&mut self, number: usize) {
         self.open.retain(|open| open.0 != number);
+    }
+
+    /// The server did what a call asked for, whether its answer arrives or not.
+    pub(crate) fn carried_out(&mut self, number: usize, note: impl FnOnce(&mut Call)) {
+        self.calls.get_mut(number).map(note);
     }
 
     /// The answer is out, or never will be.

@@ -9,6 +9,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
+use runner_proto::runner::v1::{FetchTaskResponse, Result as TaskResult, UpdateTaskResponse};
 
 use super::calls::{Method, Request};
 use super::refusal::PANIC;
@@ -46,14 +47,21 @@ pub(crate) fn decode(method: Method, format: CodecFormat, body: &[u8]) -> Reques
     }
 }
 
+/// The task that a reply to FetchTask hands out.
 pub(crate) fn response_task(format: CodecFormat, body: &[u8]) -> Option<i64> {
-    use buffa::Message as _;
-    use runner_proto::runner::v1::FetchTaskResponse;
-    let response: Option<FetchTaskResponse> = match format {
+    response::<FetchTaskResponse>(format, body)?.task.as_option().map(|task| task.id)
+}
+
+/// The result in a reply to UpdateTask.
+pub(crate) fn response_result(format: CodecFormat, body: &[u8]) -> Option<TaskResult> {
+    response::<UpdateTaskResponse>(format, body)?.state.as_option()?.result.as_known()
+}
+
+fn response<M: buffa::Message + serde::de::DeserializeOwned>(format: CodecFormat, body: &[u8]) -> Option<M> {
+    match format {
         CodecFormat::Json => serde_json::from_slice(body).ok(),
-        _ => FetchTaskResponse::decode_from_slice(body).ok(),
-    };
-    response?.task.as_option().map(|task| task.id)
+        _ => M::decode_from_slice(body).ok(),
+    }
 }
 
 /// Gitea's words for a body that is no message; the space after `proto:` does not break (§1).

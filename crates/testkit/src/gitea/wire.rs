@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::area;
 use super::calls::{Call, CallEnd, Method, Request};
 use super::codec::{
-    Body, Plain, bare, decode, failure, response_task, success, text, timeout, unreadable, unzip, zips,
+    Body, Plain, bare, decode, failure, response_result, response_task, success, text, timeout, unreadable, unzip, zips,
 };
 use super::fault::{Away, FaultSpec, Moment, Symptom};
 use super::service::Handlers;
@@ -144,7 +144,15 @@ async fn carry_out(shared: &Arc<Shared>, guard: &Entered, unary: Unary) -> Resul
     let work = tokio::spawn(async move {
         tokio::time::sleep(latency).await;
         let result = call(&handled, method, format, headers, body).await;
-        handled.change(|world| world.book.leave(number));
+        let reply = result.as_ref().map_or(&[][..], |reply| &reply.body);
+        handled.change(|world| {
+            world.book.leave(number);
+            world.book.carried_out(number, |call| match method {
+                Method::FetchTask => call.task = response_task(format, reply),
+                Method::UpdateTask => call.result = response_result(format, reply),
+                _ => {}
+            });
+        });
         result
     });
     let result = work.await.map_err(|_| Cut)?;
@@ -152,12 +160,7 @@ async fn carry_out(shared: &Arc<Shared>, guard: &Entered, unary: Unary) -> Resul
         return strike(guard, fault).await;
     }
     Ok(match result {
-        Ok(response) => {
-            if method == Method::FetchTask {
-                guard.note_task(response_task(format, &response.body));
-            }
-            (success(response, format, zip), String::new())
-        }
+        Ok(response) => (success(response, format, zip), String::new()),
         Err(error) => {
             let message = error.message.clone().unwrap_or_default();
             (failure(&error), message)
@@ -211,14 +214,6 @@ impl Entered {
         };
         self.shared.change(|world| world.book.end(self.number, end));
     }
-
-    fn note_task(&self, task: Option<i64>) {
-        self.shared.change(|world| {
-            if let Some(call) = world.book.calls.get_mut(self.number) {
-                call.task = task;
-            }
-        });
-    }
 }
 
 impl Drop for Entered {
@@ -248,6 +243,7 @@ fn enter(shared: &Arc<Shared>, unary: &Unary) -> Entered {
             request: unary.request.clone(),
             overlapping: false,
             timeout: unary.timeout,
+            result: None,
             headers: unary.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
             end: CallEnd::Pending,
         })

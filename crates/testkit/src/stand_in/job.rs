@@ -16,6 +16,9 @@ use super::reporter::{Reporter, name};
 use super::script::{Manners, Word, of_payload};
 use super::{VERSION, proxy};
 
+/// The true end of a job that somebody ended; otherwise it is the [`name`] of its result.
+pub(crate) const CUT_OFF: &str = "CUT_OFF";
+
 /// How one step ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepEnd {
@@ -61,7 +64,8 @@ pub(super) async fn run(
     };
     let done = CancellationToken::new();
     let steps = async {
-        let result = job.steps(&steps).await;
+        let (result, end) = job.steps(&steps).await;
+        desk.say(task.id, "ended", end).await;
         done.cancel();
         result
     };
@@ -72,8 +76,9 @@ pub(super) async fn run(
 }
 
 impl Job<'_> {
-    /// The job's result. After a cut-off it is SUCCESS, as the official runner's is.
-    async fn steps(mut self, steps: &[Vec<Word>]) -> TaskResult {
+    /// The job's result as it is reported, and its true end in a word. A job that was cut off is reported as SUCCESS, as
+    /// the official runner does.
+    async fn steps(mut self, steps: &[Vec<Word>]) -> (TaskResult, &'static str) {
         let mut result = TaskResult::Success;
         for (at, words) in steps.iter().enumerate() {
             self.desk.say(self.task.id, "step", &at.to_string()).await;
@@ -92,12 +97,12 @@ impl Job<'_> {
                     self.reporter.not_run(TaskResult::Cancelled);
                     self.reporter.row("Job succeeded");
                     self.reporter.row("context canceled");
-                    return TaskResult::Success;
+                    return (TaskResult::Success, CUT_OFF);
                 }
             }
         }
         self.reporter.row(if result == TaskResult::Success { "Job succeeded" } else { "Job failed" });
-        result
+        (result, name(result))
     }
 
     async fn step(&mut self, words: &[Word]) -> StepEnd {

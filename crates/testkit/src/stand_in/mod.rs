@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use calls::Calls;
 use desk::Desk;
+pub(crate) use job::CUT_OFF;
 use places::Places;
 pub(crate) use reporter::name;
 

@@ -41,6 +41,8 @@ struct Report {
     acknowledged: i64,
     /// Rows so far.
     count: i64,
+    /// Rows that the desk was told of.
+    told: i64,
     started: WireTime,
     stopped: Option<WireTime>,
     steps: Vec<StepState>,
@@ -57,6 +59,7 @@ impl<'a> Reporter<'a> {
             waiting: Vec::new(),
             acknowledged: 0,
             count: 0,
+            told: 0,
             started: now(),
             stopped: None,
             steps: steps.collect(),
@@ -168,7 +171,21 @@ impl<'a> Reporter<'a> {
         self.desk.say(self.task, word, name(result)).await;
     }
 
+    /// The desk hears of every row before the server can.
+    async fn tell_rows(&self) {
+        let rows: Vec<String> = {
+            let mut report = self.report();
+            let known = usize::try_from(report.told - report.acknowledged).unwrap_or_default();
+            report.told = report.count;
+            report.waiting.iter().skip(known).map(|row| row.content.clone()).collect()
+        };
+        if !rows.is_empty() {
+            self.desk.say(self.task, "rows", &serde_json::json!(rows).to_string()).await;
+        }
+    }
+
     async fn send_rows(&self, last: Option<()>) -> bool {
+        self.tell_rows().await;
         let (request, end) = {
             let report = self.report();
             let rows = report.waiting.clone();
@@ -183,6 +200,9 @@ impl<'a> Reporter<'a> {
         }
         // An ack above what was sent is clamped.
         let ack = ack.min(end);
+        if last.is_none() {
+            self.desk.say(self.task, "acked", &ack.to_string()).await;
+        }
         let mut report = self.report();
         report.waiting.drain(..usize::try_from(ack - request.index).unwrap_or_default());
         report.acknowledged = ack;

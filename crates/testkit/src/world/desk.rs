@@ -13,8 +13,9 @@ use tokio::task::JoinHandle;
 pub struct Note {
     /// The task it was about.
     pub task: i64,
-    /// What kind: `task` (handed out to the runner), `step`, `gate`, `tried`, `proxy`, `told`, `final`, `final-lost`,
-    /// `rows-lost`.
+    /// What kind: `task` (handed out to the runner), `step`, `gate`, `tried`, `proxy`, `told`, `rows` (JSON: those that
+    /// follow the ones told before), `acked` (so many of them while it ran), `ended` (the job, by itself or cut off), `final` (its report was taken),
+    /// `final-lost`, `rows-lost`.
     pub verb: String,
     /// The rest of it.
     pub rest: String,
