@@ -13,6 +13,7 @@ mod proto;
 mod provision;
 mod rows;
 mod say;
+mod soak;
 mod sources;
 mod spec;
 mod test;
@@ -45,6 +46,11 @@ enum Task {
     /// Be the runner of a job that runs until it is ended, for the bench; CONFIG is the runner's configuration.
     #[command(hide = true)]
     Hold { config: PathBuf },
+    /// Kill controller, executors and runners at random under load, and judge what became of every task.
+    Soak(soak::Arguments),
+    /// Be the runner of a job of the soak.
+    #[command(hide = true)]
+    StandIn,
     /// Say which requirements and faults have a test that names them.
     Coverage(coverage::Arguments),
     /// Break the program in recorded ways and see the tests notice.
@@ -64,6 +70,11 @@ async fn main() -> ExitCode {
         Task::Demo(arguments) => demo::main(&root, arguments).await,
         Task::Conformance(arguments) => conformance::main(arguments).await,
         Task::Bench(arguments) => bench::main(&root, arguments).await,
+        Task::Soak(arguments) => soak::main(&root, arguments).await,
+        // It makes a runtime of its own and ends this process.
+        Task::StandIn => {
+            tokio::task::spawn_blocking(testkit::stand_in::run).await.map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        }
         Task::Coverage(arguments) => coverage::main(&root, &arguments),
         Task::Mutations(arguments) => mutations::main(&root, arguments).await,
         Task::Hold { config } => testkit::stand_in::hold(&config).await.map(|()| ExitCode::SUCCESS),

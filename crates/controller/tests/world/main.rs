@@ -31,7 +31,7 @@ fn stand_in_runner() {
 fn programs() -> Programs {
     Programs {
         controller: env!("CARGO_BIN_EXE_gitea-dynamic-runner").into(),
-        stand_in: "stand_in_runner",
+        stand_in: &["--exact", "stand_in_runner", "--ignored", "--nocapture", "--test-threads", "1"],
         place: env!("CARGO_TARGET_TMPDIR").into(),
     }
 }

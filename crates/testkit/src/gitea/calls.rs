@@ -154,6 +154,16 @@ pub struct Call {
     pub end: CallEnd,
 }
 
+impl Call {
+    /// The result that an UpdateTask told, if it was carried out.
+    #[must_use]
+    pub fn told(&self) -> Option<TaskResult> {
+        let Request::UpdateTask(request) = &self.request else { return None };
+        let result = request.state.as_option()?.result.as_known()?;
+        (result != TaskResult::Unspecified && self.result.is_some()).then_some(result)
+    }
+}
+
 /// Counts over all calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {

@@ -22,7 +22,7 @@ pub(super) fn unkept(task: &TaskRecord, controllers: &Controllers<'_>) -> Option
     let answered = fetch.instant + fetch.took.unwrap_or_default();
     let by_a_keeper = |call: &&Call| {
         let later = call.instant > answered + WRITE || controllers.number_of(call) > fetched_by;
-        later || heard_end(call) || told_result(call).is_some() || closes_log(call)
+        later || heard_end(call) || call.told().is_some() || closes_log(call)
     };
     let mut others = task.calls.iter().filter(|call| call.method != Method::FetchTask);
     if task.starts() > 0 || others.any(|call| by_a_keeper(&call)) {
@@ -46,7 +46,7 @@ pub(super) fn broken(task: &TaskRecord) -> Vec<Violation> {
         complain(Rule::NoEnd, format!("{:?}; the last calls: {}", task.status, last_calls(task)));
         return broken;
     }
-    let results: BTreeSet<&str> = task.updates().filter_map(told_result).map(name).collect();
+    let results: BTreeSet<&str> = task.updates().filter_map(Call::told).map(name).collect();
     if results.is_empty() && task.status != Status::Cancelled {
         complain(Rule::NoEnd, format!("{:?} by Gitea itself; the last calls: {}", task.status, last_calls(task)));
         return broken;
@@ -85,8 +85,8 @@ fn unexplained(task: &TaskRecord, reasons: &[&str]) -> Option<String> {
         // A user's cancel needs no words; one that Gitea never spoke of is an end of ours.
         Status::Cancelled => {
             let mut updates = task.updates();
-            !updates.any(|call| told_result(call) == Some(TaskResult::Cancelled))
-                || task.updates().any(|call| heard_end(call) && told_result(call) != Some(TaskResult::Cancelled))
+            !updates.any(|call| call.told() == Some(TaskResult::Cancelled))
+                || task.updates().any(|call| heard_end(call) && call.told() != Some(TaskResult::Cancelled))
         }
         Status::Success => true,
         status => by_itself(name(status.result())),
@@ -102,13 +102,6 @@ fn reasons(log: &[String]) -> Vec<&str> {
         text.is_some_and(|text| Reason::ALL.iter().any(|reason| text.starts_with(&format!("{reason}:"))))
     };
     log.iter().map(String::as_str).filter(gives).collect()
-}
-
-/// The result that a call told and that Gitea heard.
-pub(super) fn told_result(call: &Call) -> Option<TaskResult> {
-    let Request::UpdateTask(request) = &call.request else { return None };
-    let result = request.state.as_option()?.result.as_known()?;
-    (result != TaskResult::Unspecified && call.result.is_some()).then_some(result)
 }
 
 /// The reply carried a result.

@@ -15,7 +15,7 @@ mod quiet;
 mod tests;
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::gitea::{Call, CallEnd, Gitea, Method, Status};
 use crate::world::{Desk, Note};
@@ -151,6 +151,8 @@ pub enum Rule {
     LostWithoutKill,
     /// There is one registration.
     RegisteredTwice,
+    /// The controller ends when it is told to, within its limit, and never by itself.
+    EndedByItself,
     /// Nothing is left over.
     LeftOver,
     /// A message leaves the queue only for a confirmed claim or an accepted end.
@@ -163,7 +165,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::RunTwice,
         Self::NoEnd,
         Self::TwoOutcomes,
@@ -178,6 +180,18 @@ impl Rule {
         Self::TwoFetches,
         Self::LostWithoutKill,
         Self::RegisteredTwice,
+        Self::EndedByItself,
+        Self::LeftOver,
+        Self::MessageLost,
+        Self::OverCapacity,
+        Self::SlotLost,
+    ];
+
+    /// Those that are about no single task.
+    pub const IN_ALL: [Self; 7] = [
+        Self::TwoFetches,
+        Self::RegisteredTwice,
+        Self::EndedByItself,
         Self::LeftOver,
         Self::MessageLost,
         Self::OverCapacity,
@@ -202,6 +216,7 @@ impl Rule {
             Self::TwoFetches => "SCH-4",
             Self::LostWithoutKill => "SCH-15",
             Self::RegisteredTwice => "SCH-1",
+            Self::EndedByItself => "CMP-10",
             Self::LeftOver => "NEW-64",
             Self::MessageLost => "NEW-52",
             Self::OverCapacity | Self::SlotLost => "NEW-55",
@@ -287,6 +302,14 @@ fn in_all(record: &Record, controllers: &Controllers<'_>) -> Vec<Violation> {
         violations.push(Violation::general(Rule::SlotLost, evidence));
     }
     violations
+}
+
+/// The longest time that a task which was kept went without a sign of life while a controller worked and Gitea was there.
+#[must_use]
+pub fn longest_gap(record: &Record) -> Duration {
+    let controllers = Controllers::new(&record.controllers);
+    let kept = record.tasks.iter().filter(|task| ends::unkept(task, &controllers).is_none());
+    kept.filter_map(|task| quiet::longest_gap(task, &record.away, &controllers)).max().unwrap_or_default()
 }
 
 /// When the answer to a call was out; none when it never was.

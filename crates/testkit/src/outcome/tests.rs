@@ -1,8 +1,6 @@
 //! For each rule a record that breaks it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use runner_proto::runner::v1::{
     FetchTaskRequest, LogRow, Result as TaskResult, TaskState, UpdateLogRequest, UpdateTaskRequest,

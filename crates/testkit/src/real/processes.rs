@@ -15,6 +15,10 @@ pub enum Signal {
     Interrupt,
     /// SIGKILL.
     Kill,
+    /// SIGSTOP.
+    Stop,
+    /// SIGCONT.
+    Continue,
 }
 
 /// One process.
@@ -53,6 +57,17 @@ impl Process {
         peak_memory(self.pid)
     }
 
+    /// The task whose executor's folder it names in its arguments or environment.
+    #[must_use]
+    pub fn task(&self) -> Option<i64> {
+        let environment = String::from_utf8_lossy(&self.environment);
+        let mut texts = self.arguments.iter().map(String::as_str).chain([&*environment]);
+        texts.find_map(|text| {
+            let (_, rest) = text.split_once("gitea-task-")?;
+            rest.split(|each: char| !each.is_ascii_digit()).next()?.parse().ok()
+        })
+    }
+
     fn names(&self, path: &str) -> bool {
         let in_environment = || self.environment.windows(path.len()).any(|window| window == path.as_bytes());
         self.arguments.iter().any(|argument| argument.contains(path)) || in_environment()
@@ -60,11 +75,13 @@ impl Process {
 }
 
 /// Sends a signal; a process that is gone is no error.
-pub(super) fn send(pid: u32, signal: Signal) {
+pub fn send(pid: u32, signal: Signal) {
     let signal = match signal {
         Signal::Terminate => rustix::process::Signal::TERM,
         Signal::Interrupt => rustix::process::Signal::INT,
         Signal::Kill => rustix::process::Signal::KILL,
+        Signal::Stop => rustix::process::Signal::STOP,
+        Signal::Continue => rustix::process::Signal::CONT,
     };
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);

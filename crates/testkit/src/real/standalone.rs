@@ -165,6 +165,27 @@ impl Standalone {
         Ok(status)
     }
 
+    /// Whether it has ended, by itself or because it was asked to; looks and does not wait.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn exited(&mut self) -> Result<Option<ExitStatus>, Error> {
+        let Some((child, leash)) = &mut self.running else { return Ok(None) };
+        let status = child.try_wait().map_err(Error::system("wait for the program"))?;
+        if status.is_some() {
+            leash.untie();
+            self.running = None;
+        }
+        Ok(status)
+    }
+
+    /// Sends it a signal; none is sent to one that does not run.
+    pub fn signal(&self, signal: Signal) {
+        if let Some((child, _)) = &self.running {
+            send(child.id(), signal);
+        }
+    }
+
     /// Everything the program wrote, over all its starts.
     #[must_use]
     pub fn log(&self) -> String {

@@ -5,7 +5,7 @@
 //! instead of every 5 s, and the steps it runs are [words](script::Word) instead of shell. Everything it does is told
 //! to the test's [desk](crate::world::Desk).
 //!
-//! A test program starts itself again as the stand-in; see [`program`].
+//! A program starts itself again as the stand-in; see [`program`].
 
 mod calls;
 mod desk;
@@ -44,19 +44,20 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// The version it says it has.
 pub(crate) const VERSION: &str = "1.0.8";
 
-/// Writes a program to `path` that answers and behaves as the stand-in: a shell script that starts the test program
-/// `binary` again, to run nothing but its ignored test `test`, which calls [`run`]. It gives up its first `impatient`
-/// FetchTask calls before an answer can come.
+/// Writes a program to `path` that answers and behaves as the stand-in: a shell script that starts `binary` with
+/// `arguments` that make it call [`run`] and nothing else. It gives up its first `impatient` FetchTask calls before an
+/// answer can come.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn program(path: &Path, binary: &Path, test: &str, desk: &str, impatient: u32) -> io::Result<()> {
+pub fn program(path: &Path, binary: &Path, arguments: &[&str], desk: &str, impatient: u32) -> io::Result<()> {
     let script = format!(
         "#!/bin/sh\n\
          if [ \"$1\" = --version ]; then echo 'gitea-runner version v{VERSION}'; exit 0; fi\n\
          if [ \"$2\" = --help ]; then echo ' --once'; exit 0; fi\n\
-         {DESK}={desk} {IMPATIENT}={impatient} {CONFIG}=\"$4\" exec '{}' --exact {test} --ignored --nocapture --test-threads 1\n",
-        binary.display()
+         {DESK}={desk} {IMPATIENT}={impatient} {CONFIG}=\"$4\" exec '{}' {}\n",
+        binary.display(),
+        arguments.join(" ")
     );
     std::fs::write(path, script)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))

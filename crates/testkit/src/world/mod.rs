@@ -11,27 +11,27 @@ mod watch;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::gitea::{self, Gitea, JobId, JobSpec, JobState, NotInTime, Rules, Status, StepSpec};
 use crate::real::{Process, Signal, Standalone, workplace};
-use crate::stand_in;
+use crate::{outcome, stand_in};
 
 pub use desk::{Desk, Note};
 pub use invariants::Allowance;
 
 use watch::Watch;
 
-/// What only the test target knows.
+/// What only the program knows that makes a world.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    /// The controller: `env!("CARGO_BIN_EXE_gitea-dynamic-runner")`.
+    /// The controller; in a test `env!("CARGO_BIN_EXE_gitea-dynamic-runner")`.
     pub controller: PathBuf,
-    /// The ignored test of this test program that calls [`stand_in::run`], with its path.
-    pub stand_in: &'static str,
-    /// Where folders are made: `env!("CARGO_TARGET_TMPDIR")`.
+    /// The arguments with which this program calls [`stand_in::run`] and does nothing else.
+    pub stand_in: &'static [&'static str],
+    /// Where folders are made; in a test `env!("CARGO_TARGET_TMPDIR")`.
     pub place: PathBuf,
 }
 
@@ -75,6 +75,8 @@ pub struct World {
     pub desk: Arc<Desk>,
     controller: Standalone,
     watch: Watch,
+    controllers: Vec<outcome::Controller>,
+    stand_in: &'static [&'static str],
     allowances: Vec<Allowance>,
     remembered: Vec<String>,
     finished: bool,
@@ -133,6 +135,8 @@ impl World {
             desk,
             controller,
             watch,
+            controllers: vec![outcome::Controller::started()],
+            stand_in: programs.stand_in,
             allowances: Vec::new(),
             remembered: Vec::new(),
             finished: false,
@@ -192,6 +196,7 @@ impl World {
     /// `kill -9` to the controller alone.
     pub fn kill9(&mut self) {
         self.controller.kill9();
+        self.note_end(outcome::Death::Killed);
     }
 
     /// SIGTERM to the controller alone; waits for its end.
@@ -199,7 +204,9 @@ impl World {
     /// # Panics
     /// It does not end within `limit`.
     pub async fn sigterm(&mut self, limit: Duration) -> ExitStatus {
-        must(self.controller.sigterm(limit).await, "the controller's end")
+        let status = must(self.controller.sigterm(limit).await, "the controller's end");
+        self.note_end(outcome::Death::InOrder);
+        status
     }
 
     /// Sends SIGTERM to the controller and does not wait; see [`World::ended`].
@@ -207,10 +214,37 @@ impl World {
     /// # Panics
     /// It does not run.
     pub fn ask_to_end(&self) {
-        let pid =
-            self.controller.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
-        let pid = pid.unwrap_or_else(|| panic!("the controller does not run"));
-        must(rustix::process::kill_process(pid, rustix::process::Signal::TERM), "SIGTERM");
+        assert!(self.controller.pid().is_some(), "the controller does not run");
+        self.controller.signal(Signal::Terminate);
+    }
+
+    /// Whether the controller has ended, by itself or because it was asked to; looks and does not wait.
+    ///
+    /// # Panics
+    /// The kernel does not say.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        let status = must(self.controller.exited(), "the controller's end");
+        if status.is_some() {
+            self.note_end(outcome::Death::InOrder);
+        }
+        status
+    }
+
+    /// SIGSTOP to the controller alone, until [`World::go_on`].
+    pub fn pause(&mut self) {
+        self.controller.signal(Signal::Stop);
+        let now = Instant::now();
+        if let Some(process) = self.controllers.last_mut() {
+            process.paused.push((now, now));
+        }
+    }
+
+    /// SIGCONT to the controller.
+    pub fn go_on(&mut self) {
+        self.controller.signal(Signal::Continue);
+        if let Some(pause) = self.controllers.last_mut().and_then(|process| process.paused.last_mut()) {
+            pause.1 = Instant::now();
+        }
     }
 
     /// The end of a controller that ends by itself or was asked to.
@@ -218,7 +252,9 @@ impl World {
     /// # Panics
     /// It does not end within `limit`.
     pub async fn ended(&mut self, limit: Duration) -> ExitStatus {
-        must(self.controller.ended(limit).await, "the controller's end")
+        let status = must(self.controller.ended(limit).await, "the controller's end");
+        self.note_end(outcome::Death::InOrder);
+        status
     }
 
     /// Starts the controller again on its state.
@@ -226,7 +262,47 @@ impl World {
     /// # Panics
     /// It cannot be started.
     pub fn restart(&mut self) {
+        // Before it runs: no call of its own may seem older than it is.
+        self.controllers.push(outcome::Controller::started());
         must(self.controller.restart(), "the controller");
+    }
+
+    fn note_end(&mut self, death: outcome::Death) {
+        if let Some(process) = self.controllers.last_mut() {
+            process.ended.get_or_insert((Instant::now(), death));
+        }
+    }
+
+    /// The processes of the controller so far.
+    #[must_use]
+    pub fn controllers(&self) -> &[outcome::Controller] {
+        &self.controllers
+    }
+
+    /// Everything that can be judged now; after that the world may end without [`World::finish`].
+    pub fn record(&mut self) -> outcome::Record {
+        self.finished = true;
+        outcome::Record {
+            controllers: self.controllers.clone(),
+            left: self.left(),
+            seen: self.watch.complaints(),
+            ..outcome::Record::of(&self.gitea, &self.desk)
+        }
+    }
+
+    /// I4: what is on the host beside the controller, each in words: executors' folders, processes, mounts, and messages
+    /// in the queue. The program makes no cgroups.
+    #[must_use]
+    pub fn left(&self) -> Vec<String> {
+        let folders = watch::folders(&self.state()).into_iter().map(|name| format!("folder executors/{name}"));
+        let processes = self.controller.processes().into_iter();
+        let processes = processes.map(|process| format!("process {} {}", process.pid, process.arguments.join(" ")));
+        let messages = watch::queued(&self.state()).unwrap_or_default().into_iter();
+        let messages = messages.map(|task| format!("the message of task {task}"));
+        let state = self.state().display().to_string();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = mounts.lines().filter(|line| line.contains(&state)).map(|line| format!("mount {line}"));
+        folders.chain(processes).chain(messages).chain(mounts).collect()
     }
 
     /// What the controller logged.
@@ -296,7 +372,7 @@ impl World {
     /// The stand-in runners.
     #[must_use]
     pub fn runners(&self) -> Vec<Process> {
-        self.processes(|process| process.has_word("--nocapture"))
+        self.processes(|process| self.stand_in.iter().all(|word| process.has_word(word)))
     }
 
     fn processes(&self, wanted: impl Fn(&Process) -> bool) -> Vec<Process> {
@@ -336,13 +412,8 @@ impl World {
     /// Something is left.
     pub async fn nothing_left_within(&self, limit: Duration) {
         self.eventually("nothing is left (I4)", limit, |world| {
-            let (executors, queued) = (world.executors(), watch::queued(&world.state()).unwrap_or_default());
-            let processes: Vec<_> =
-                world.controller.processes().into_iter().map(|process| process.arguments.join(" ")).collect();
-            if executors.is_empty() && queued.is_empty() && processes.is_empty() {
-                return Ok(());
-            }
-            Err(format!("executors {executors:?}, messages {queued:?}, processes {processes:#?}"))
+            let left = world.left();
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
         })
         .await;
     }
@@ -356,7 +427,8 @@ impl World {
         self.finished = true;
         // A runner's last word may still be on its way to the desk.
         self.eventually("the invariants hold", WORDS, |world| {
-            let mut broken = world.watch.complaints();
+            let seen = world.watch.complaints().into_iter();
+            let mut broken: Vec<String> = seen.map(|(rule, text)| format!("{rule:?}: {text}")).collect();
             broken.extend(invariants::broken(&world.gitea, &world.desk, &world.allowances));
             if broken.is_empty() { Ok(()) } else { Err(format!("{broken:#?}")) }
         })

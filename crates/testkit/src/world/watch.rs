@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
+use crate::outcome::Rule;
+
 const LOOK: Duration = Duration::from_millis(25);
 
 /// How long a runner's word may take to reach the desk after its message left the queue.
@@ -14,7 +16,7 @@ const WORD_LATE: Duration = Duration::from_secs(3);
 
 /// The watcher of one world.
 pub(super) struct Watch {
-    found: Arc<Mutex<Vec<String>>>,
+    found: Arc<Mutex<Vec<(Rule, String)>>>,
     task: JoinHandle<()>,
 }
 
@@ -32,7 +34,8 @@ impl Watch {
                 let executors = executors(&state);
                 let mut wrong = messages.look(queued(&state), &accounted);
                 if executors.len() > capacity {
-                    wrong.push(format!("I3: {} executors with capacity {capacity}: {executors:?}", executors.len()));
+                    let text = format!("{} executors with capacity {capacity}: {executors:?}", executors.len());
+                    wrong.push((Rule::OverCapacity, text));
                 }
                 complaints.lock().unwrap_or_else(PoisonError::into_inner).extend(wrong);
             }
@@ -41,7 +44,7 @@ impl Watch {
     }
 
     /// What was wrong so far.
-    pub(super) fn complaints(&self) -> Vec<String> {
+    pub(super) fn complaints(&self) -> Vec<(Rule, String)> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
         found.dedup();
         found
@@ -62,7 +65,7 @@ struct Messages {
 }
 
 impl Messages {
-    fn look(&mut self, queued: Option<BTreeSet<i64>>, accounted: impl Fn(i64) -> bool) -> Vec<String> {
+    fn look(&mut self, queued: Option<BTreeSet<i64>>, accounted: impl Fn(i64) -> bool) -> Vec<(Rule, String)> {
         // A locked or missing file is no evidence.
         let Some(queued) = queued else { return Vec::new() };
         for task in self.known.difference(&queued).filter(|task| !accounted(**task)) {
@@ -75,7 +78,7 @@ impl Messages {
         late.iter()
             .map(|task| {
                 self.unaccounted.remove(task);
-                format!("I6: the message of task {task} left the queue without a claim and without an end")
+                (Rule::MessageLost, format!("the message of task {task} left it without a claim and without an end"))
             })
             .collect()
     }
@@ -83,9 +86,13 @@ impl Messages {
 
 /// The names of the executors' folders.
 pub(super) fn executors(state: &Path) -> Vec<String> {
+    folders(state).into_iter().filter(|name| name.starts_with("gitea-task-")).collect()
+}
+
+/// The names of all folders beside the executors', drafts and remains included.
+pub(super) fn folders(state: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(state.join("executors")) else { return Vec::new() };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| name.starts_with("gitea-task-")).collect()
+    entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// The tasks whose messages are in the queue; none when the file cannot be read now.

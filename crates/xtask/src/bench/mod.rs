@@ -194,7 +194,8 @@ fn running(gitea: &Gitea) -> usize {
     gitea.jobs().iter().filter(|job| runs(job)).count()
 }
 
-fn percentile(times: &mut [Duration], percent: usize) -> Duration {
+/// The time that so many percent do not exceed.
+pub(crate) fn percentile(times: &mut [Duration], percent: usize) -> Duration {
     times.sort_unstable();
     times.get((times.len() * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default()
 }

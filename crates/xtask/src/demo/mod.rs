@@ -85,7 +85,7 @@ async fn show(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
     conclude(&rows, tally, arguments.json.as_deref())
 }
 
-async fn build(root: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) async fn build(root: &Path) -> anyhow::Result<PathBuf> {
     let mut command = Command::new(crate::test::cargo());
     command.args(["build", "--package", "controller", "--bin", "gitea-dynamic-runner", "--message-format", "json"]);
     command.current_dir(root);

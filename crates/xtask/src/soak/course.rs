@@ -1,0 +1,364 @@
+//! The course of a soak: jobs are kept coming, blows fall, and in the end everything is left alone until it has settled.
+//!
+//! One loop looks around every [`LOOK`] and does what is due; nothing in it waits for the program, so that a blow may fall
+//! at any moment, the start of a controller included.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use testkit::gitea::{Away, Gitea, JobId, Latency};
+use testkit::outcome::{Interval, Record, Rule, Slots, judge};
+use testkit::real::{Process, Signal, signal};
+use testkit::world::{Plan, Programs, World, job};
+
+use super::chance::{Blow, Job, Target, Weather};
+use crate::say::Step;
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// An end in order may wait for a FetchTask and for transfers under way.
+const ENDING: Duration = Duration::from_secs(120);
+
+/// Gitea hears of every held task every 5 s: one of which it did not hear for so long fills no place.
+const SILENT: Duration = Duration::from_secs(30);
+
+/// From the last blow until the last task has ended and nothing is left; a stray job is given 60 s after its end.
+const SETTLING: Duration = Duration::from_secs(240);
+
+/// A job that is pushed to a program without work begins within this time.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) kills: usize,
+    pub(super) seed: u64,
+    pub(super) jobs: usize,
+    /// No blow falls later than this.
+    pub(super) limit: Duration,
+}
+
+/// What happened to an executor or runner.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Struck {
+    pub(super) at: Instant,
+    pub(super) signal: Signal,
+    pub(super) task: i64,
+}
+
+/// What came out, beside the record.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) blows: BTreeMap<(Target, &'static str), usize>,
+    pub(super) struck: Vec<Struck>,
+    pub(super) pushed: usize,
+    pub(super) cancelled: usize,
+    /// From the cancel of a job that had an executor until it was gone.
+    pub(super) cancel_to_gone: Vec<Duration>,
+}
+
+/// What the controller is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Up,
+    Paused { until: Instant },
+    Ending { since: Instant, then: Duration },
+    Down { until: Instant },
+}
+
+/// What is to be done later.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    Resume(u32),
+    Cancel(JobId),
+    GiteaIsBack,
+}
+
+/// A soak under way.
+pub(super) struct Course {
+    wanted: Wanted,
+    pub(super) world: World,
+    pub(super) account: Account,
+    capacity: usize,
+    blows: Rng,
+    jobs: Rng,
+    state: State,
+    open: Vec<JobId>,
+    due: Vec<(Instant, Due)>,
+    dying: BTreeMap<i64, Instant>,
+    away: Vec<Interval>,
+    seen: Vec<(Rule, String)>,
+    slots: Option<Slots>,
+}
+
+impl Course {
+    pub(super) async fn begin(programs: &Programs, wanted: Wanted) -> Self {
+        // Some of the tasks that are held wait for a slot, and some wait in Gitea.
+        let capacity = (wanted.jobs * 2 / 5).max(1);
+        let look_ahead = wanted.jobs / 5;
+        let plan =
+            Plan::capacity(u32::try_from(capacity).unwrap_or(u32::MAX)).set("LOOK_AHEAD", look_ahead.to_string());
+        Self {
+            world: World::start(programs, plan).await,
+            account: Account::default(),
+            capacity,
+            blows: Rng::with_seed(wanted.seed),
+            jobs: Rng::with_seed(wanted.seed ^ u64::MAX),
+            state: State::Up,
+            open: Vec::new(),
+            due: Vec::new(),
+            dying: BTreeMap::new(),
+            away: Vec::new(),
+            seen: Vec::new(),
+            slots: None,
+            wanted,
+        }
+    }
+
+    /// Everything, from the first job to the record.
+    pub(super) async fn run(mut self) -> (Record, Account, World) {
+        self.strike(&mut Step::begin(format!("{} kills among {} jobs", self.wanted.kills, self.wanted.jobs))).await;
+        self.settle(&mut Step::begin("everything comes to an end")).await;
+        self.use_every_slot().await;
+        let limit = Instant::now() + SETTLING;
+        while !self.world.left().is_empty() && Instant::now() < limit {
+            tokio::time::sleep(LOOK).await;
+        }
+        let mut record = self.world.record();
+        record.away.clone_from(&self.away);
+        record.seen.extend(std::mem::take(&mut self.seen));
+        record.slots = self.slots;
+        (record, self.account, self.world)
+    }
+
+    async fn strike(&mut self, step: &mut Step) {
+        let begun = Instant::now();
+        let mut kills = 0;
+        let mut next = Blow::draw(&mut self.blows);
+        let mut at = begun + next.after;
+        while kills < self.wanted.kills && begun.elapsed() < self.wanted.limit {
+            self.look_around();
+            self.refill();
+            if Instant::now() >= at {
+                let fell = self.fall(&next);
+                kills += usize::from(fell && next.kills());
+                next = Blow::draw(&mut self.blows);
+                at = Instant::now() + next.after;
+            }
+            let ended = self.account.pushed - self.open.len();
+            step.tick(&format!("{kills} kills, {} jobs pushed, {ended} ended", self.account.pushed));
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Does what is due, and sees what has ended.
+    fn look_around(&mut self) {
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.due).into_iter().partition(|(at, _)| *at <= now);
+        self.due = later;
+        let due: Vec<(Instant, Due)> = due;
+        due.into_iter().for_each(|(_, due)| self.carry_out(due));
+        self.mind_the_controller(now);
+        let gitea = &self.world.gitea;
+        self.open.retain(|job| gitea.find(*job).is_some_and(|state| !state.status.is_end()));
+        let executors = self.world.executors();
+        let gone = |task: &i64| !executors.iter().any(|name| name.starts_with(&format!("gitea-task-{task}-")));
+        let dead: Vec<i64> = self.dying.keys().copied().filter(gone).collect();
+        for task in dead {
+            let since = self.dying.remove(&task).map(|since| since.elapsed());
+            self.account.cancel_to_gone.extend(since);
+        }
+    }
+
+    fn carry_out(&mut self, due: Due) {
+        match due {
+            Due::Resume(pid) => signal(pid, Signal::Continue),
+            Due::Cancel(job) => self.cancel(job),
+            Due::GiteaIsBack => {
+                self.world.gitea.set_away(Away::No);
+                if let Some(interval) = self.away.last_mut() {
+                    interval.1 = Instant::now();
+                }
+            }
+        }
+    }
+
+    fn cancel(&mut self, job: JobId) {
+        let Some(state) = self.world.gitea.find(job).filter(|state| !state.status.is_end()) else { return };
+        self.account.cancelled += 1;
+        self.world.gitea.cancel(job);
+        let Some(task) = state.task else { return };
+        if self.world.executors().iter().any(|name| name.starts_with(&format!("gitea-task-{task}-"))) {
+            self.dying.insert(task, Instant::now());
+        }
+    }
+
+    fn mind_the_controller(&mut self, now: Instant) {
+        match self.state {
+            State::Down { until } if until <= now => {
+                self.world.restart();
+                self.state = State::Up;
+            }
+            State::Down { .. } => {}
+            State::Paused { until } if until <= now => {
+                self.world.go_on();
+                self.state = State::Up;
+            }
+            State::Ending { since, then } => {
+                if self.world.exited().is_some() {
+                    self.state = State::Down { until: now + then };
+                } else if since.elapsed() > ENDING {
+                    self.seen.push((Rule::EndedByItself, format!("not ended {ENDING:?} after SIGTERM")));
+                    self.world.kill9();
+                    self.state = State::Down { until: now };
+                }
+            }
+            State::Up | State::Paused { .. } => {
+                if let Some(status) = self.world.exited() {
+                    self.seen.push((Rule::EndedByItself, format!("the controller ended by itself: {status}")));
+                    self.state = State::Down { until: now };
+                }
+            }
+        }
+    }
+
+    /// Keeps so many jobs waiting or running.
+    fn refill(&mut self) {
+        let now = self.world.gitea.now();
+        let alive = |job: &&JobId| {
+            let updated = self.world.gitea.find(**job).and_then(|state| state.updated);
+            updated.is_none_or(|at| now.duration_since(at).unsigned_abs() < SILENT)
+        };
+        let missing = self.wanted.jobs.saturating_sub(self.open.iter().filter(alive).count());
+        for _ in 0..missing {
+            let drawn = Job::draw(&mut self.jobs, self.account.pushed);
+            self.account.pushed += 1;
+            let job = self.world.push_one(drawn.spec);
+            self.open.push(job);
+            self.due.extend(drawn.cancelled_after.map(|after| (Instant::now() + after, Due::Cancel(job))));
+        }
+    }
+
+    /// Lets a blow fall; false when there is nobody whom it could strike.
+    fn fall(&mut self, blow: &Blow) -> bool {
+        if let Some(weather) = &blow.weather {
+            self.change(weather);
+        }
+        let struck = match blow.target {
+            Target::Controller => self.strike_controller(blow),
+            Target::Executor => self.strike_process(blow, &self.world.executor_processes()),
+            Target::Runner => self.strike_process(blow, &self.world.runners()),
+        };
+        if struck {
+            *self.account.blows.entry((blow.target, word(blow.signal))).or_default() += 1;
+        }
+        struck
+    }
+
+    fn change(&mut self, weather: &Weather) {
+        let gitea = &self.world.gitea;
+        let now = Instant::now();
+        match weather {
+            Weather::Fault(method, fault) => gitea.fail_next(*method, fault.clone()),
+            Weather::Slow(most) => gitea.set_latency(Latency::between(Duration::ZERO, *most, self.wanted.seed)),
+            Weather::Away(away, lasting) => {
+                gitea.set_away(*away);
+                self.away.push((now, now + *lasting));
+                self.due.push((now + *lasting, Due::GiteaIsBack));
+            }
+        }
+    }
+
+    fn strike_controller(&mut self, blow: &Blow) -> bool {
+        let now = Instant::now();
+        match (self.state, blow.signal) {
+            // It may be killed while it is stopped or ends in order.
+            (State::Up | State::Paused { .. } | State::Ending { .. }, Signal::Kill) => {
+                if matches!(self.state, State::Paused { .. }) {
+                    self.world.go_on();
+                }
+                self.world.kill9();
+                self.state = State::Down { until: now + blow.lasting };
+            }
+            (State::Up, Signal::Stop) => {
+                self.world.pause();
+                self.state = State::Paused { until: now + blow.lasting };
+            }
+            (State::Up, _) => {
+                self.world.ask_to_end();
+                self.state = State::Ending { since: now, then: blow.lasting };
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn strike_process(&mut self, blow: &Blow, processes: &[Process]) -> bool {
+        let count = processes.len();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a small count")]
+        let Some(process) = processes.get((blow.which * count as f64) as usize) else { return false };
+        let at = Instant::now();
+        process.signal(blow.signal);
+        self.account.struck.extend(process.task().map(|task| Struck { at, signal: blow.signal, task }));
+        if blow.signal == Signal::Stop {
+            self.due.push((at + blow.lasting, Due::Resume(process.pid)));
+        }
+        true
+    }
+
+    /// The weather clears, everybody goes on, and every job comes to its end.
+    async fn settle(&mut self, step: &mut Step) {
+        let gitea = &self.world.gitea;
+        gitea.clear_faults();
+        gitea.set_latency(Latency::default());
+        let limit = Instant::now() + SETTLING;
+        while Instant::now() < limit {
+            self.look_around();
+            let calm = self.due.is_empty() && self.state == State::Up;
+            if calm && (self.open.is_empty() || self.only_lost_are_open()) {
+                break;
+            }
+            step.tick(&format!("{} jobs are open, {:?}", self.open.len(), self.state));
+            tokio::time::sleep(LOOK * 5).await;
+        }
+    }
+
+    /// Gitea hands nothing out twice: a task that was lost stays open until Gitea's own time-out.
+    fn only_lost_are_open(&self) -> bool {
+        let open: Vec<i64> = self.open.iter().filter_map(|job| self.world.gitea.find(*job)?.task).collect();
+        let mut record = Record::of(&self.world.gitea, &self.world.desk);
+        record.controllers = self.world.controllers().to_vec();
+        record.tasks.retain(|task| open.contains(&task.task));
+        open.len() == self.open.len() && judge(&record).lost.len() == open.len()
+    }
+
+    /// As many jobs as there are slots, each of which waits for all others.
+    async fn use_every_slot(&mut self) {
+        let jobs: Vec<JobId> = (0..self.capacity)
+            .map(|number| self.world.push_one(job(&format!("slot{number}"), &["gate slots"])))
+            .collect();
+        let desk = &self.world.desk;
+        let used = || desk.notes().iter().filter(|note| note.verb == "gate" && note.rest == "slots").count();
+        let limit = Instant::now() + AT_ONCE;
+        while used() < self.capacity && Instant::now() < limit {
+            tokio::time::sleep(LOOK * 5).await;
+        }
+        self.slots = Some(Slots { used: used(), capacity: self.capacity });
+        desk.open_gate("slots");
+        let ended = |gitea: &Gitea| jobs.iter().all(|job| gitea.state(*job).status.is_end());
+        // One that does not end is found in the record.
+        let _found_later = self.world.gitea.wait_for("the last jobs have ended", ended, SETTLING).await;
+    }
+}
+
+/// As people call it.
+pub(super) fn word(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Terminate => "SIGTERM",
+        Signal::Interrupt => "SIGINT",
+        Signal::Kill => "SIGKILL",
+        Signal::Stop => "SIGSTOP",
+        Signal::Continue => "SIGCONT",
+    }
+}

@@ -1,0 +1,143 @@
+//! `cargo xtask soak`: random kills under load. The real program and its executors work between the double of Gitea and
+//! the stand-in for the official runner; controller, executors and runners are killed, ended and stopped, connections cut
+//! and delayed, jobs cancelled, all by lot. In the end every task is held to the rules of [`testkit::outcome`].
+
+mod chance;
+mod course;
+mod figures;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use testkit::outcome::{Judgement, Record, Rule, TaskRecord, judge};
+use testkit::world::{Programs, World};
+
+use crate::rows::{Tally, conclude, table};
+use crate::say;
+use course::{Course, Wanted};
+
+/// The hidden task that is the stand-in runner.
+const STAND_IN: &[&str] = &["stand-in"];
+
+/// Kill controller, executors and runners at random under load, and judge what became of every task.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// SIGKILL and SIGTERM in all.
+    #[arg(long, default_value_t = 300)]
+    kills: usize,
+    /// Repeats the choices of an earlier run; drawn if not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Jobs that wait or run at a time.
+    #[arg(long, default_value_t = 20)]
+    jobs: usize,
+    /// Stop killing after so many minutes, whatever was reached.
+    #[arg(long, default_value_t = 60)]
+    minutes: u64,
+    /// Write the figures and violations into this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    measure: String,
+    value: String,
+}
+
+/// The command.
+pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
+    let wanted = Wanted {
+        kills: arguments.kills,
+        seed,
+        jobs: arguments.jobs,
+        limit: Duration::from_secs(60 * arguments.minutes),
+    };
+    let (rows, tally) = soak(root, wanted).await?;
+    conclude(&rows, tally, arguments.json.as_deref())
+}
+
+/// A short soak whose choices are always the same, for the check of a change.
+pub(crate) async fn short(root: &Path) -> anyhow::Result<Tally> {
+    let wanted = Wanted { kills: 15, seed: 1, jobs: 8, limit: Duration::from_secs(60) };
+    soak(root, wanted).await.map(|(_, tally)| tally)
+}
+
+async fn soak(root: &Path, wanted: Wanted) -> anyhow::Result<(Vec<Row>, Tally)> {
+    let controller = crate::demo::build(root).await?;
+    let place = controller.parent().context("the program lies in a folder")?.join("soak");
+    say::line(&format!("seed {}", wanted.seed));
+    let programs = Programs { controller, stand_in: STAND_IN, place: place.clone() };
+    let (record, account, world) = Course::begin(&programs, wanted).await.run().await;
+    let judgement = judge(&record);
+    let figures = figures::figures(&record, &account, &judgement);
+    let cells: Vec<Vec<String>> = figures.iter().map(|f| vec![f.measure.clone(), f.value.clone()]).collect();
+    say::result(&table(&["measure", "value"], &cells));
+    let mut rows: Vec<Row> = figures.into_iter().map(|f| Row { measure: f.measure, value: f.value }).collect();
+    for violation in &judgement.violations {
+        say::result(&violation.to_string());
+        rows.push(Row { measure: format!("violation of {:?}", violation.rule), value: violation.to_string() });
+    }
+    if !judgement.violations.is_empty() {
+        let file = place.join(format!("seed-{}.txt", wanted.seed));
+        std::fs::write(&file, evidence(&record, &judgement, &world))
+            .with_context(|| format!("write {}", file.display()))?;
+        say::result(&format!("the evidence is in {}", file.display()));
+    }
+    say::result(&format!(
+        "seed {}: cargo xtask soak --seed {0} --kills {} --jobs {}",
+        wanted.seed, wanted.kills, wanted.jobs
+    ));
+    Ok((rows, tally(&record, &judgement)))
+}
+
+/// One for every task, and one for every rule that is about no single task.
+fn tally(record: &Record, judgement: &Judgement) -> Tally {
+    let broken = |task: &TaskRecord| judgement.violations.iter().any(|violation| violation.task == Some(task.task));
+    let tasks = record.tasks.iter().map(|task| Tally::one(!broken(task)));
+    let in_all = Rule::IN_ALL
+        .iter()
+        .map(|rule| Tally::one(!judgement.violations.iter().any(|found| found.task.is_none() && found.rule == *rule)));
+    tasks.chain(in_all).sum()
+}
+
+/// All that is known of the tasks that broke a rule.
+fn evidence(record: &Record, judgement: &Judgement, world: &World) -> String {
+    let mut text = String::new();
+    let log = world.log();
+    for violation in &judgement.violations {
+        let _infallible = writeln!(text, "{violation}");
+    }
+    let start = record.controllers.first().map(|first| first.started);
+    for (number, process) in record.controllers.iter().enumerate() {
+        let since = |at: std::time::Instant| start.map(|start| at.saturating_duration_since(start));
+        let ended = process.ended.map(|(at, death)| (since(at), death));
+        let _infallible = writeln!(text, "controller {number}: {:?} to {ended:?}", since(process.started));
+    }
+    for task in record.tasks.iter().filter(|task| judgement.violations.iter().any(|v| v.task == Some(task.task))) {
+        let _infallible = writeln!(text, "\n== task {}: {:?}, closed: {}", task.task, task.status, task.archived);
+        for call in &task.calls {
+            let at = start.map(|start| call.instant.saturating_duration_since(start));
+            let _infallible = writeln!(
+                text,
+                "{at:?} {} {} => {:?} {:?} took {:?}",
+                call.method.name(),
+                call.summary,
+                call.result,
+                call.end,
+                call.took
+            );
+        }
+        let _infallible = writeln!(text, "told: {:#?}\nlog: {:#?}", task.told, task.log);
+        let about = [format!("gitea-task-{}\"", task.task), format!("gitea-task-{}-", task.task)];
+        for line in log.lines().filter(|line| about.iter().any(|name| line.contains(name))) {
+            let _infallible = writeln!(text, "{line}");
+        }
+    }
+    text
+}
