@@ -70,7 +70,7 @@ enum Removed {
 }
 
 impl Reap {
-    /// Runs until `stop`. Executors are left alone then.
+    /// Runs until `stop`. Executors are left alone then, but for what is to be written down of them.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut changes = self.board.changes();
         let turn = self.ops.liveness.watch("reap", STUCK);
@@ -86,6 +86,17 @@ impl Reap {
                 () = stop.cancelled() => {}
             }
         }
+        self.note_ends().await;
+    }
+
+    /// Calls that were under way at the stop may have brought an end: without its mark the next process would ask again for
+    /// a result that was answered (NEW-163). No call begins after the stop, so the tracker runs empty.
+    async fn note_ends(self: &Arc<Self>) {
+        self.tracker.wait().await;
+        for view in self.board.views().into_iter().filter(|view| view.wants.terminal_mark) {
+            self.mark(view.id, executor_name(view.id, &self.instance, view.life.epoch()));
+        }
+        self.tracker.wait().await;
     }
 
     async fn pass(self: &Arc<Self>) -> Result<(), BackendError> {

@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use testkit::gitea::{FaultSpec, Gitea, JobId, JobState, Method, Status};
+use testkit::gitea::{Call, CallEnd, FaultSpec, Gitea, JobId, JobState, Latency, Method, Status};
 use testkit::real::Signal;
-use testkit::world::{Allowance, SOON, World, job};
+use testkit::world::{Allowance, Plan, SOON, World, job};
 
-use crate::world;
+use crate::{planned, world};
 
 const STEPS: [&str; 2] = ["burst 20\ngate middle\nsay after", "say second"];
 
@@ -52,6 +52,53 @@ async fn a_controller_ended_in_order_adopts_its_job() {
     world.desk.open_gate("middle");
     assert_nothing_lost(&world, job).await;
     world.finish().await;
+}
+
+/// NEW-163, CMP-10: the end that a call under way brings while the controller ends in order is written down: the next
+/// controller asks nothing about it.
+#[tokio::test]
+async fn an_end_that_comes_during_the_end_is_noted() {
+    let mut world = world(1).await;
+    let job = in_the_middle(&world).await;
+    let task = world.task_of(job);
+    world.gitea.set_latency(Latency::fixed(Duration::from_secs(1)));
+    world.desk.open_gate("middle");
+    let told = |call: &Call| call.summary.starts_with("RESULT_SUCCESS");
+    world.gitea_shows("its end is under way", |gitea| gitea.calls_of(task).iter().any(told)).await;
+    let status = world.sigterm(SOON).await;
+    assert!(status.success(), "{status}");
+    world.gitea.set_latency(Latency::default());
+    world.restart();
+    assert_nothing_lost(&world, job).await;
+    world.finish().await;
+}
+
+/// NEW-166: a job is cancelled while it waits, and the controller is killed before Gitea took the end of its log: the next
+/// one still knows of it.
+#[tokio::test]
+async fn an_open_log_is_remembered_through_a_kill() {
+    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1")).await;
+    let long = in_the_middle(&world).await;
+    let waiting = world.push_one(job("waits", &["say never"]));
+    world.gitea_shows("it is held", |gitea| gitea.state(waiting).task.is_some()).await;
+    let task = world.task_of(waiting);
+    world.gitea.fail_next(Method::UpdateLog, FaultSpec::answer(502, "text/html", "bad gateway").times(u32::MAX));
+    world.gitea.cancel(waiting);
+    let about_its_log = |gitea: &Gitea| gitea.calls_of(task).iter().filter(|call| refused_log(call)).count();
+    world.gitea_shows("the end of its log was refused twice", |gitea| about_its_log(gitea) >= 2).await;
+    world.kill9();
+    world.gitea.clear_faults();
+    world.restart();
+    world.gitea_shows("its log is closed", |gitea| gitea.state(waiting).archived).await;
+    world.desk.open_gate("middle");
+    assert_nothing_lost(&world, long).await;
+    // It hears of the cancel, and so does the next process.
+    world.allow(Allowance::UpdatesAfterEnd(2));
+    world.finish().await;
+}
+
+fn refused_log(call: &Call) -> bool {
+    call.method == Method::UpdateLog && matches!(call.end, CallEnd::Answered { status: 502, .. })
 }
 
 /// T9, NEW-112: the job ends while no controller is there; its last report waits in the executor.

@@ -266,10 +266,18 @@ fn quiet_after_the_end() {
 fn a_cancelled_log_is_closed_by_us() {
     let waiting = Walk::fetched().on(Event::Persisted).on(Event::Answered { outcome: Some(Outcome::Cancelled) });
     assert!(waiting.wants().closing_row);
-    assert_eq!(waiting.wants().message, Some(MessageWant::Remove));
+    assert_eq!(waiting.wants().message, None, "a process that starts now knows of the log by the message only");
+    assert_eq!(waiting.on(Event::LogSealed).wants().message, Some(MessageWant::Remove));
+    let given_up = Walk::fetched().on(Event::Persisted).on(Event::Answered { outcome: Some(Outcome::Cancelled) });
+    assert_eq!(given_up.later(3600).wants().message, Some(MessageWant::Remove));
     let running = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) });
     assert!(!running.wants().closing_row);
     assert!(running.later(60).wants().closing_row);
+    // The folder of one that was killed is removed when its log is closed.
+    let killed = Event::ExecutorEnded { epoch: Epoch::FIRST, reason: Reason::ExecutorExited, how: "gone".to_owned() };
+    let ended = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) }).on(Event::Marked).on(killed);
+    assert!(ended.wants().closing_row && !ended.wants().removal);
+    assert!(ended.on(Event::LogSealed).wants().removal);
 }
 
 /// NEW-22: the grace is for a runner that has the task. An executor that did not hand it out goes at once.

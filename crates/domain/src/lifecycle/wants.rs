@@ -48,6 +48,9 @@ impl Life {
             || self.executor == Executor::Ended
             || !self.runner_may_write()
             || now.duration_since(self.since) >= limits.terminal_grace;
+        // Its folder is what the next process would know an open log by; who outstays the grace is removed all the same.
+        let remembered =
+            self.log.is_closed() || !self.runner_may_write() || now.duration_since(self.since) >= limits.terminal_grace;
         Wants {
             certificate: match &self.phase {
                 Phase::Ending(ending) => Some(ending.clone()),
@@ -55,10 +58,10 @@ impl Life {
             },
             closing_row: self.wants_closing_row(now, limits),
             terminal_mark: matches!(self.phase, Phase::Final(_)) && exists && !self.marked,
-            removal: exists && (self.discard || (matches!(self.phase, Phase::Draining(_)) && drained)),
+            removal: exists && (self.discard || (matches!(self.phase, Phase::Draining(_)) && drained && remembered)),
             launch: self.phase == Phase::Waiting && !exists && !self.leased && now >= self.not_before,
             payload: exists && !self.leased && !self.settled && self.payload_needed(),
-            message: self.wants_of_message(),
+            message: self.wants_of_message(now, limits),
         }
     }
 
@@ -75,8 +78,11 @@ impl Life {
         self.reporting || self.log.shift() > 0
     }
 
-    fn wants_of_message(&self) -> Option<MessageWant> {
-        if self.confirmed && !self.settled {
+    fn wants_of_message(&self, now: Timestamp, limits: &Limits) -> Option<MessageWant> {
+        // Where nobody took the task its message is what the next process would know an open log by (NEW-166).
+        let open = matches!(self.phase, Phase::Final(_) | Phase::Draining(_)) && !self.log.is_closed();
+        let needed = open && !self.runner_may_write() && now.duration_since(self.since) < limits.queue_wait;
+        if self.confirmed && !self.settled && !needed {
             return Some(MessageWant::Remove);
         }
         let given_back = self.phase == Phase::Waiting && self.leased;
