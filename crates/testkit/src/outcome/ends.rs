@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::reason::Reason;
 use runner_proto::runner::v1::Result as TaskResult;
 
-use super::{Controllers, Rule, TaskRecord, Violation};
+use super::{Controllers, Loss, Rule, TaskRecord, Violation};
 use crate::gitea::{Call, CallEnd, Method, Request, Status};
 use crate::stand_in::{CUT_OFF, name};
 
@@ -16,7 +16,7 @@ const WRITE: Duration = Duration::from_secs(1);
 
 /// A task that was handed out and that nobody kept: whether it was lost in the moment in which it may be. None of a task
 /// that somebody kept.
-pub(super) fn unkept(task: &TaskRecord, controllers: &Controllers<'_>) -> Option<Result<(), Violation>> {
+pub(super) fn unkept(task: &TaskRecord, controllers: &Controllers<'_>) -> Option<Result<Loss, Violation>> {
     let fetch = task.fetch()?;
     let fetched_by = controllers.number_of(fetch);
     let answered = fetch.instant + fetch.took.unwrap_or_default();
@@ -31,8 +31,11 @@ pub(super) fn unkept(task: &TaskRecord, controllers: &Controllers<'_>) -> Option
     // A cut connection takes an answer away as well, but nobody was killed then.
     let worked = controllers.get(fetched_by).and_then(|process| process.worked_until_killed(answered));
     let in_the_moment = fetch.end != CallEnd::Cut && worked.is_some_and(|worked| worked <= WRITE);
-    let evidence = || format!("its FetchTask ended as {:?}; its controller was killed {worked:?} later", fetch.end);
-    Some(if in_the_moment { Ok(()) } else { Err(Violation::of(task, Rule::LostWithoutKill, evidence())) })
+    let evidence = format!("its FetchTask ended as {:?}; its controller was killed {worked:?} later", fetch.end);
+    Some(match in_the_moment {
+        true => Ok(Loss { task: task.task, evidence }),
+        false => Err(Violation::of(task, Rule::LostWithoutKill, evidence)),
+    })
 }
 
 /// The rules about starts and ends.
@@ -96,7 +99,7 @@ fn unexplained(task: &TaskRecord, reasons: &[&str]) -> Option<String> {
 }
 
 /// The rows that a failure certificate begins with.
-fn reasons(log: &[String]) -> Vec<&str> {
+pub(super) fn reasons(log: &[String]) -> Vec<&str> {
     let gives = |row: &&str| {
         let text = row.strip_prefix("##[error]");
         text.is_some_and(|text| Reason::ALL.iter().any(|reason| text.starts_with(&format!("{reason}:"))))

@@ -1,5 +1,6 @@
 //! The rows of a task's log: ours, then the runner's, then ours again (NEW-28, NEW-26).
 
+use super::ends::reasons;
 use super::{Rule, TaskRecord, Violation};
 use crate::gitea::Status;
 
@@ -28,8 +29,10 @@ fn rows(task: &TaskRecord) -> Result<(), String> {
     let stored = start.map_or(&[][..], |start| &task.log[start..]);
     let count = stored.iter().zip(&written).take_while(|(stored, written)| stored == written).count();
     let acknowledged = task.told("acked").filter_map(|count| count.parse::<usize>().ok()).max().unwrap_or(0);
-    let by_itself = task.told("ended").any(|ended| ended == crate::stand_in::name(task.status.result()));
-    let due = if by_itself && task.status != Status::Cancelled { written.len() } else { acknowledged };
+    // A runner that is killed after its job ended says so to nobody: then the end is ours, with a reason.
+    let ended = task.told("ended").any(|ended| ended == crate::stand_in::name(task.status.result()));
+    let its_own = ended && task.status != Status::Cancelled && reasons(&task.log).is_empty();
+    let due = if its_own { written.len() } else { acknowledged };
     if count < due {
         let (have, want) = (stored.get(count), written.get(count));
         return Err(format!(

@@ -261,7 +261,22 @@ pub struct Judgement {
     /// What is broken.
     pub violations: Vec<Violation>,
     /// The tasks that were lost in the only way in which one may be lost (SCH-15).
-    pub lost: Vec<i64>,
+    pub lost: Vec<Loss>,
+}
+
+/// A task that a kill took between Gitea's commit of its FetchTask and our write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Its number.
+    pub task: i64,
+    /// What shows that the kill fell into that moment.
+    pub evidence: String,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task {}: lost (SCH-15): {}", self.task, self.evidence)
+    }
 }
 
 /// Judges everything.
@@ -271,7 +286,7 @@ pub fn judge(record: &Record) -> Judgement {
     let mut judgement = Judgement { violations: in_all(record, &controllers), lost: Vec::new() };
     for task in &record.tasks {
         match ends::unkept(task, &controllers) {
-            Some(Ok(())) => judgement.lost.push(task.task),
+            Some(Ok(loss)) => judgement.lost.push(loss),
             Some(Err(violation)) => judgement.violations.push(violation),
             None => judgement.violations.extend(of_task(task, record, &controllers)),
         }

@@ -92,7 +92,7 @@ impl Story {
         let judgement = judge(&self.record);
         let broken: Vec<Rule> = judgement.violations.iter().map(|violation| violation.rule).collect();
         assert_eq!(broken, rules, "{:#?}", judgement.violations);
-        assert_eq!(judgement.lost, Vec::<i64>::new());
+        assert_eq!(judgement.lost, []);
     }
 }
 
@@ -237,6 +237,9 @@ fn rows_that_are_missing_doubled_or_out_of_order() {
     let mut story = Story::failed_by_us();
     story.task().log.remove(2);
     story.breaks(&[]);
+    // Its job had ended by itself, but nobody was told.
+    story.task().told.push(Note { task: TASK, verb: "ended".to_owned(), rest: "FAILURE".to_owned() });
+    story.breaks(&[]);
     story.task().told.push(Note { task: TASK, verb: "acked".to_owned(), rest: "2".to_owned() });
     story.breaks(&[Rule::Rows]);
     let mut story = Story::good();
@@ -330,7 +333,7 @@ fn a_task_that_nobody_kept() {
     let lost = |story: &Story| {
         let judgement = judge(&story.record);
         assert_eq!(judgement.violations, []);
-        judgement.lost == [TASK]
+        judgement.lost.len() == 1
     };
     assert!(lost(&Story::unkept(20)));
     // Gitea committed it after its client had been killed.

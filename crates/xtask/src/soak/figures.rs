@@ -27,7 +27,7 @@ pub(super) fn figures(record: &Record, account: &Account, judgement: &Judgement)
     add("jobs pushed".to_owned(), account.pushed.to_string());
     add("of them cancelled by a user".to_owned(), account.cancelled.to_string());
     let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
-    for task in record.tasks.iter().filter(|task| !judgement.lost.contains(&task.task)) {
+    for task in record.tasks.iter().filter(|task| !judgement.lost.iter().any(|loss| loss.task == task.task)) {
         *outcomes.entry(format!("tasks that ended as {:?}", task.status)).or_default() += 1;
     }
     outcomes.into_iter().for_each(|(outcome, count)| add(outcome, count.to_string()));
@@ -35,19 +35,21 @@ pub(super) fn figures(record: &Record, account: &Account, judgement: &Judgement)
     let doubled = judgement.violations.iter().filter(|violation| violation.rule == Rule::RunTwice).count();
     add("run twice".to_owned(), doubled.to_string());
     add("longest time between two signs of life".to_owned(), seconds(longest_gap(record)));
-    add("SIGKILL to executor or runner → FAILURE, p50 / p99".to_owned(), spread(killed_to_failure(record, account)));
+    let failures = killed_to_failure(record, account).into_iter().map(|(time, _)| time).collect();
+    add("SIGKILL to executor or runner → FAILURE, p50 / p99".to_owned(), spread(failures));
     add("SIGKILL to controller → next UpdateTask, p50 / p99".to_owned(), spread(killed_to_heartbeat(record)));
     add("cancel → executor gone, p50 / p99".to_owned(), spread(account.cancel_to_gone.clone()));
     figures
 }
 
-fn killed_to_failure(record: &Record, account: &Account) -> Vec<Duration> {
+/// With the task.
+pub(super) fn killed_to_failure(record: &Record, account: &Account) -> Vec<(Duration, i64)> {
     let killed = account.struck.iter().filter(|struck| struck.signal == Signal::Kill);
     let failure = |call: &&Call| call.told() == Some(TaskResult::Failure);
     let times = killed.filter_map(|struck| {
         let task = record.tasks.iter().find(|task| task.task == struck.task)?;
         let told = task.calls.iter().filter(|call| call.instant >= struck.at).find(failure)?;
-        Some(told.instant - struck.at)
+        Some((told.instant - struck.at, task.task))
     });
     times.collect()
 }

@@ -6,6 +6,7 @@ mod chance;
 mod course;
 mod figures;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -83,12 +84,12 @@ async fn soak(root: &Path, wanted: Wanted) -> anyhow::Result<(Vec<Row>, Tally)> 
         say::result(&violation.to_string());
         rows.push(Row { measure: format!("violation of {:?}", violation.rule), value: violation.to_string() });
     }
-    if !judgement.violations.is_empty() {
-        let file = place.join(format!("seed-{}.txt", wanted.seed));
-        std::fs::write(&file, evidence(&record, &judgement, &world))
-            .with_context(|| format!("write {}", file.display()))?;
-        say::result(&format!("the evidence is in {}", file.display()));
-    }
+    judgement.lost.iter().for_each(|loss| say::result(&loss.to_string()));
+    let file = place.join(format!("seed-{}.txt", wanted.seed));
+    let slowest = figures::killed_to_failure(&record, &account).into_iter().max();
+    std::fs::write(&file, evidence(&record, &judgement, slowest, &world))
+        .with_context(|| format!("write {}", file.display()))?;
+    say::result(&format!("all that is known of these tasks: {}", file.display()));
     say::result(&format!(
         "seed {}: cargo xtask soak --seed {0} --kills {} --jobs {}",
         wanted.seed, wanted.kills, wanted.jobs
@@ -106,9 +107,12 @@ fn tally(record: &Record, judgement: &Judgement) -> Tally {
     tasks.chain(in_all).sum()
 }
 
-/// All that is known of the tasks that broke a rule.
-fn evidence(record: &Record, judgement: &Judgement, world: &World) -> String {
+/// All that is known of the tasks that broke a rule or were lost, and of the one whose killed executor was reported last.
+fn evidence(record: &Record, judgement: &Judgement, slowest: Option<(Duration, i64)>, world: &World) -> String {
     let mut text = String::new();
+    let mut tasks: BTreeSet<i64> = judgement.violations.iter().filter_map(|violation| violation.task).collect();
+    tasks.extend(judgement.lost.iter().map(|loss| loss.task));
+    tasks.extend(slowest.map(|(_, task)| task));
     let log = world.log();
     for violation in &judgement.violations {
         let _infallible = writeln!(text, "{violation}");
@@ -119,7 +123,7 @@ fn evidence(record: &Record, judgement: &Judgement, world: &World) -> String {
         let ended = process.ended.map(|(at, death)| (since(at), death));
         let _infallible = writeln!(text, "controller {number}: {:?} to {ended:?}", since(process.started));
     }
-    for task in record.tasks.iter().filter(|task| judgement.violations.iter().any(|v| v.task == Some(task.task))) {
+    for task in record.tasks.iter().filter(|task| tasks.contains(&task.task)) {
         let _infallible = writeln!(text, "\n== task {}: {:?}, closed: {}", task.task, task.status, task.archived);
         for call in &task.calls {
             let at = start.map(|start| call.instant.saturating_duration_since(start));

@@ -36,6 +36,8 @@ enum Only {
     E2e,
     /// Format, lints, generated sources, spelling, licences, documents.
     Lint,
+    /// Random kills under load, always the same.
+    Soak,
     /// A drawn part of the recorded mutations.
     Mutations,
 }
@@ -57,6 +59,7 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         stage_if(wanted(Only::E2e), || cargo_test("end-to-end tests", root, test_targets(&[E2E]), E2E_THREADS)),
     );
     rows.extend(computed.into_iter().chain(unit).chain(e2e));
+    rows.extend(stage_if(wanted(Only::Soak), || soak(root)).await);
     let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
     say::result(&table(&["stage", "seconds", "passed", "failed"], &cells));
     let tally: Tally = rows.iter().map(|row| row.tally).sum();
@@ -113,6 +116,15 @@ fn test_targets(names: &[&str]) -> Vec<String> {
 
 /// How many mutations a check of a change tries.
 const SAMPLE: usize = 5;
+
+async fn soak(root: &Path) -> Row {
+    let started = std::time::Instant::now();
+    let tally = crate::soak::short(root).await.unwrap_or_else(|error| {
+        say::line(&format!("{error:#}"));
+        Tally::one(false)
+    });
+    Row::counted("soak", started.elapsed().as_secs_f64(), tally)
+}
 
 async fn mutations(root: &Path) -> Row {
     let started = std::time::Instant::now();
