@@ -23,6 +23,7 @@ use crate::lease::Held;
 use crate::manual;
 use crate::ops::{client, status, svid};
 use crate::pins;
+use crate::standalone::runner::{self, Found};
 use crate::standalone::{self, StartError, Surroundings, words};
 use crate::telemetry::{self, Secrets, events};
 
@@ -111,7 +112,7 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
             } else if words::root_jobs(&here, prepared.config.local.isolation) {
                 prepared.warnings.push(words::AS_ROOT.to_owned());
             }
-            let code = run_app(prepared.config, &prepared.warnings, lead).await;
+            let code = run_app(prepared.config, &prepared.runner, &prepared.warnings, lead).await;
             if here.terminal && code == ExitCode::SUCCESS {
                 say(words::GOODBYE);
             }
@@ -131,13 +132,19 @@ async fn run_controller(args: SettingsArgs) -> ExitCode {
             return refuse(&errors);
         }
     };
-    match standalone::lead(&config.state_dir).await {
-        Ok(lead) => run_app(config, &raw.warnings, lead).await,
+    match runner_and_lead(&config).await {
+        Ok((runner, lead)) => run_app(config, &runner, &raw.warnings, lead).await,
         Err(error) => fail(&error, Some(&error.remedy()), error.exit_code()),
     }
 }
 
-async fn run_app(config: Config, warnings: &[String], lead: Held) -> ExitCode {
+/// As [`standalone::start`] has them: the runner is judged before anything is made.
+async fn runner_and_lead(config: &Config) -> Result<(Found, Held), StartError> {
+    let runner = runner::find(&config.runner, Surroundings::here().runner_patience).await?;
+    Ok((runner, standalone::lead(&config.state_dir).await?))
+}
+
+async fn run_app(config: Config, runner: &Found, warnings: &[String], lead: Held) -> ExitCode {
     let secrets = Secrets::default();
     let keys = [&config.facade.capability, &config.envelope];
     let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
@@ -157,7 +164,7 @@ async fn run_app(config: Config, warnings: &[String], lead: Held) -> ExitCode {
     if config.local.isolation == IsolationKind::None {
         tracing::warn!(component = "config", "LOCAL_ISOLATION is none: {}", words::NOT_ISOLATED);
     }
-    match crate::app::run(config, lead, &installed).await {
+    match crate::app::run(config, runner, lead, &installed).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             events::runner_stopped(&format!("{error:#}"), None);

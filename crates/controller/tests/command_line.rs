@@ -175,6 +175,54 @@ fn standalone_without_a_token() {
     assert!(!Path::new(&state).exists());
 }
 
+/// EXE-5, NEW-147: without the official runner `controller` refuses with the very words of `standalone`, before it makes
+/// or asks anything.
+#[test]
+fn no_start_without_the_official_runner() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name).display().to_string()
+    };
+    let (secret, key, state) = (file("secret", "a-secret"), file("key", &"k".repeat(64)), dir.path().join("state"));
+    let (facade, state) = ("spiffe://example.org/controller", state.to_str().unwrap());
+    let settings = [
+        ("COMPONENTS", "scheduler,local-worker"),
+        ("QUEUE", "embedded"),
+        ("IDENTITY_ISSUER", "built-in"),
+        ("GITEA_INSTANCE_URL", "http://127.0.0.1:1"),
+        ("GITEA_RUNNER_UUID_FILE", &secret),
+        ("GITEA_RUNNER_TOKEN_FILE", &secret),
+        ("TRUST_DOMAIN", "example.org"),
+        ("RUNNER_FACADE_LISTEN", "127.0.0.1:0"),
+        ("RUNNER_FACADE_URL", "https://127.0.0.1:1"),
+        ("RUNNER_FACADE_SPIFFE_ID", facade),
+        ("RUNNER_FACADE_CAPABILITY_KEY_FILE", &key),
+        ("ENVELOPE_KEY_FILE", &key),
+        ("STATE_DIR", state),
+        ("OPS_LISTEN", "127.0.0.1:0"),
+    ];
+    let token = ["--gitea", "http://127.0.0.1:1", "--state", state, "--registration-token-file", &secret];
+    let standalone = [&["standalone"], &token[..]].concat();
+    for (variable, path, problem) in [
+        ("PATH", "/nowhere", "the official Gitea runner was not found: no gitea-runner or act_runner in PATH"),
+        ("GITEA_RUNNER_BINARY", "their-runner", "the official Gitea runner was not found: no their-runner in PATH"),
+        ("GITEA_RUNNER_BINARY", &key, &format!("{key} cannot be used as the official Gitea runner: it is not executable for this user")),
+    ] {
+        let controller = run(&["controller"], &[&settings[..], &[(variable, path)]].concat());
+        let standalone = run(&standalone, &[(variable, path)]);
+        let mut said = [log(&controller), log(&standalone)];
+        for (output, lines) in [controller, standalone].iter().zip(&mut said) {
+            exits(output, 1);
+            assert_eq!((lines.len(), lines[0]["error"].as_str()), (1, Some(problem)), "{lines:?}");
+            assert!(lines[0]["remedy"].as_str().unwrap().contains("https://gitea.com/gitea/runner/releases"));
+            lines[0].as_object_mut().unwrap().remove("timestamp");
+        }
+        assert_eq!(said[0], said[1]);
+        assert!(!Path::new(state).exists());
+    }
+}
+
 /// The questions that need a running part say so when it is away.
 #[test]
 fn nobody_to_ask() {

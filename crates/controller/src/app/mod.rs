@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::facade::Upstream;
 use crate::lease::Held;
 use crate::ops::readiness::Leader;
+use crate::standalone::runner::Found;
 use crate::telemetry::Installed;
 use crate::telemetry::events::{ControllerEvent, LeaderEvent, controller_transition, leader_transition};
 use crate::telemetry::human::JobName;
@@ -25,12 +26,12 @@ use parts::Parts;
 use rooms::Rooms;
 use shutdown::{Shutdown, Signals};
 
-/// Runs a controller until a signal or a failure. Whoever calls proves that it leads.
+/// Runs a controller until a signal or a failure. Whoever calls proves that it leads, and has found the official runner.
 ///
 /// # Errors
 ///
 /// Whatever keeps it from starting, and the end of any of its parts that nobody asked for.
-pub async fn run(config: Config, held: Held, telemetry: &Installed) -> anyhow::Result<()> {
+pub async fn run(config: Config, runner: &Found, held: Held, telemetry: &Installed) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     leader_transition(LeaderEvent::Acquired, None);
     let (instance, components) = (config.instance.to_string(), config.components.to_string());
@@ -38,7 +39,7 @@ pub async fn run(config: Config, held: Held, telemetry: &Installed) -> anyhow::R
     say(ControllerEvent::Starting);
     let upstream = Upstream::new(config.gitea.url.as_str(), config.facade.paths.clone())?;
     let parts = tokio::select! {
-        parts = Parts::build(config, telemetry.secrets.clone()) => parts?,
+        parts = Parts::build(config, runner, telemetry.secrets.clone()) => parts?,
         // Nothing runs yet that would have to end in order (CMP-7, CMP-10).
         () = signals.next() => {
             say(ControllerEvent::Stopped);

@@ -35,6 +35,7 @@ use crate::queue::embedded::{Embedded, Settings};
 use crate::queue::unopened::Unopened;
 use crate::rotation::{Ring, Rotation};
 use crate::sealing::Sealing;
+use crate::standalone::runner::Found;
 use crate::telemetry::Secrets;
 
 /// The one backend of this build.
@@ -92,7 +93,7 @@ impl Serving for ServedIdentity {
 }
 
 impl Parts {
-    pub(super) async fn build(config: Config, secrets: Secrets) -> anyhow::Result<Self> {
+    pub(super) async fn build(config: Config, runner: &Found, secrets: Secrets) -> anyhow::Result<Self> {
         let clock = Clock::start();
         let facade_listener = bind("RUNNER_FACADE_LISTEN", config.facade.listen).await?;
         let ops_listener = crate::ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
@@ -100,7 +101,7 @@ impl Parts {
         let ((identity, bind_identity), queue, ()) = tokio::try_join!(
             identity(&config),
             async { Ok(Arc::new(Embedded::open(Settings { clock, ..Settings::new(queue_file) }).await?)) },
-            prove_isolation(&config),
+            prove_isolation(&config, runner),
         )?;
         let credential = Credential {
             uuid: config.gitea.uuid.expose().to_owned(),
@@ -110,7 +111,7 @@ impl Parts {
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config), clock, chronicle));
-        let backend = Arc::new(LocalBackend::new(local(&config)?, bind_identity)?);
+        let backend = Arc::new(LocalBackend::new(local(&config, runner)?, bind_identity)?);
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
         let sealing = Arc::new(Sealing::new(seals, SUBJECT_BASE, config.instance.clone()));
@@ -184,23 +185,23 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     Ok((Identity { own, lifetime: config.identity.svid_ttl, socket: Some(served) }, bind))
 }
 
-async fn prove_isolation(config: &Config) -> anyhow::Result<()> {
-    super::walls::prove(&config.local, &config.runner, &config.state_dir)
+async fn prove_isolation(config: &Config, runner: &Found) -> anyhow::Result<()> {
+    super::walls::prove(&config.local, &config.runner, &runner.path, &config.state_dir)
         .await
         .map_err(|error| anyhow::anyhow!("{error}; {}", error.remedy))
 }
 
-fn local(config: &Config) -> anyhow::Result<LocalConfig> {
+fn local(config: &Config, runner: &Found) -> anyhow::Result<LocalConfig> {
     // Jobs see their folder at this path, where a link on the way may be hidden from them.
     let state = config.state_dir.canonicalize().context("STATE_DIR")?;
     Ok(LocalConfig {
-        walls: super::walls::of(&config.local, &config.runner, &state),
+        walls: super::walls::of(&config.local, &config.runner, &runner.path, &state),
         users: config.local.users.clone(),
         state,
         instance: config.instance.clone(),
         facade_url: config.facade.url.as_str().to_owned(),
         facade_spiffe_id: config.identity.facade_id.clone(),
-        runner_binary: Some(config.runner.binary.clone()),
+        runner_binary: Some(runner.path.display().to_string()),
         runner_config: config.runner.config.as_ref().map(|path| path.display().to_string()),
         environment: config.runner.environment.clone(),
         program: None,

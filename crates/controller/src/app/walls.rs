@@ -8,15 +8,14 @@ use crate::config::{IsolationKind, LocalJobs, Runner};
 /// Folders without which nothing runs; some accounts have one of them as their home.
 const NEEDED: [&str; 9] = ["/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
 
-/// The walls of every job; none where jobs are not isolated.
-pub(super) fn of(local: &LocalJobs, runner: &Runner, state: &Path) -> Option<Walls> {
+/// The walls of every job, which starts the runner in this file; none where jobs are not isolated.
+pub(super) fn of(local: &LocalJobs, runner: &Runner, program: &Path, state: &Path) -> Option<Walls> {
     match local.isolation {
         IsolationKind::None => return None,
         IsolationKind::Full => {}
     }
     let homes = local.home.clone().into_iter().chain(home_of_account());
-    let path = runner.environment.get("PATH").map_or("", String::as_str);
-    let programs = std::env::current_exe().ok().into_iter().chain(found(&runner.binary, path));
+    let programs = std::env::current_exe().ok().into_iter().chain([program.to_owned()]);
     let readable = programs.chain(runner.config.clone()).map(|path| Shared { path, access: Access::ReadOnly });
     Some(Walls {
         state: state.to_owned(),
@@ -32,11 +31,11 @@ pub(super) fn of(local: &LocalJobs, runner: &Runner, state: &Path) -> Option<Wal
 ///
 /// # Errors
 /// What this host refuses, with its remedy.
-pub async fn prove(local: &LocalJobs, runner: &Runner, state: &Path) -> Result<(), NotIsolated> {
+pub async fn prove(local: &LocalJobs, runner: &Runner, program: &Path, state: &Path) -> Result<(), NotIsolated> {
     // Jobs see their folder at its own path, where a link on the way may be hidden from them.
     let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
-    match of(local, runner, &state) {
-        Some(walls) => isolation::prove(&walls, &local.users, &runner.binary).await,
+    match of(local, runner, program, &state) {
+        Some(walls) => isolation::prove(&walls, &local.users, program).await,
         None => Ok(()),
     }
 }
@@ -51,14 +50,6 @@ fn home_of_account() -> Option<PathBuf> {
     let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
     let mut accounts = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
     accounts.find(|fields| fields.get(2) == Some(&uid.as_str())).and_then(|fields| Some(fields.get(5)?.into()))
-}
-
-/// The file of a program that may be named as a shell names it.
-fn found(program: &str, path: &str) -> Option<PathBuf> {
-    if program.contains('/') {
-        return std::path::absolute(program).ok();
-    }
-    std::env::split_paths(path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 /// A link is of no use to who cannot see where it leads.

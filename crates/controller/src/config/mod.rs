@@ -216,12 +216,20 @@ impl IsolationKind {
 /// The official runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runner {
-    /// A program's name in PATH, or a path.
-    pub binary: String,
+    /// A program's name in PATH, or a path; none: the names it is known by, in PATH.
+    pub binary: Option<String>,
     /// A configuration merged under ours.
     pub config: Option<PathBuf>,
     /// What jobs see of our own environment.
     pub environment: BTreeMap<String, String>,
+}
+
+impl Runner {
+    /// The folders in which a program is looked for by its name.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.environment.get("PATH").map_or("", String::as_str)
+    }
 }
 
 /// Health, metrics and status.

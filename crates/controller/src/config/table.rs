@@ -283,10 +283,10 @@ settings! {
         "a duration with unit, 1s to 1d",
         "Time for an executor to go after Gitea accepted its result.";
 
-    GITEA_RUNNER_BINARY: String = Some("gitea-runner"), With(LocalWorker), Optional, Plain,
+    GITEA_RUNNER_BINARY: String = None, With(LocalWorker), Optional, Plain,
         value::any,
-        "a program's name in PATH or a path",
-        "The official runner.";
+        "a program's name in PATH or a path; without it gitea-runner, else act_runner, in PATH",
+        "The official runner; it is asked for its version at the start.";
     GITEA_RUNNER_CONFIG: PathBuf = None, With(LocalWorker), Optional, Plain,
         value::runner_config,
         "an absolute path of a YAML mapping as `gitea-runner generate-config` prints",

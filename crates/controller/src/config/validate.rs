@@ -366,7 +366,7 @@ impl Reader<'_> {
     }
 
     fn runner(&self) -> Option<Runner> {
-        let (binary, config) = (self.get(&table::GITEA_RUNNER_BINARY), self.optional(&table::GITEA_RUNNER_CONFIG));
+        let (binary, config) = (self.optional(&table::GITEA_RUNNER_BINARY), self.optional(&table::GITEA_RUNNER_CONFIG));
         Some(Runner { binary: binary?, config: config?, environment: self.raw.inherited.clone() })
     }
 

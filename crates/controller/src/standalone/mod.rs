@@ -26,7 +26,7 @@ pub use self::state::{Registration, port_in_use};
 use self::wire::Wire;
 use crate::app::walls;
 use crate::args::StandaloneArgs;
-use crate::config::raw::{Raw, Source};
+use crate::config::raw::Raw;
 use crate::config::{Config, GiteaUrl, SecretFile, SecretRule, Supplied, local_jobs, secret, setting, table, validate};
 use crate::files;
 use crate::lease::{FileLock, Held, Leadership as _, LeaseError};
@@ -153,9 +153,8 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         }
         None => Some(token_file(args)?),
     };
-    let named = raw.get("GITEA_RUNNER_BINARY").filter(|(_, source)| **source != Source::Default);
-    let search = here.variable("PATH").unwrap_or_default();
-    let runner = runner::find(named.map(|(text, _)| text), search, here.runner_patience).await?;
+    let (_, settings) = local_jobs(&raw).map_err(StartError::Settings)?;
+    let runner = runner::find(&settings, here.runner_patience).await?;
     if known.is_none() {
         Wire::new(&url, here.gitea_patience).ping().await?;
     }
@@ -200,7 +199,6 @@ pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
     }
     let port = state::facade_port(&state)?;
     own_settings(&mut raw, &state, Some(&known), Some(port));
-    raw.set("GITEA_RUNNER_BINARY", &runner.path.display().to_string(), Source::Standalone);
     let held = |text: Zeroizing<String>| SecretFile::held(Registration::file(&state), text);
     let registration = Some((held(Zeroizing::new(known.uuid)), held(known.token)));
     let mut config = validate(&raw, Supplied { registration }).map_err(StartError::Settings)?;
@@ -218,10 +216,8 @@ fn state_of(args: &StandaloneArgs, here: &Surroundings) -> Result<PathBuf, Start
 impl Checked {
     /// Before Gitea hears of us: a host that cannot isolate jobs leaves no runner there that never comes online.
     async fn prove_isolation(&self) -> Result<(), StartError> {
-        let mut raw = self.raw.clone();
-        raw.set("GITEA_RUNNER_BINARY", &self.runner.path.display().to_string(), Source::Standalone);
-        let (local, runner) = local_jobs(&raw).map_err(StartError::Settings)?;
-        walls::prove(&local, &runner, &self.state).await.map_err(StartError::NotIsolated)
+        let (local, settings) = local_jobs(&self.raw).map_err(StartError::Settings)?;
+        walls::prove(&local, &settings, &self.runner.path, &self.state).await.map_err(StartError::NotIsolated)
     }
 
     /// Registers, and writes the registration before anything else can use or lose it.

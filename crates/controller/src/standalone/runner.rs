@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
 use super::error::StartError;
+use crate::config::Runner;
 
 /// Names the official runner goes by.
 const NAMES: [&str; 2] = ["gitea-runner", "act_runner"];
@@ -16,22 +17,23 @@ const NAMES: [&str; 2] = ["gitea-runner", "act_runner"];
 /// A runner that answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its file.
+    /// Its file; absolute.
     pub path: PathBuf,
     /// Its version, without `v`; `dev` when it was built without one, as `go install` does.
     pub version: String,
 }
 
-/// Finds the runner: `named` (a path, or a name in `search`), else the known names in `search` (the value of PATH).
-/// It must be an executable file, answer `--version` within `patience`, and know `daemon --once` (EXE-5).
+/// Finds the runner that the settings name, else one by the known names in PATH. It must be an executable file, answer
+/// `--version` within `patience`, and know `daemon --once` (EXE-5).
 ///
 /// # Errors
 /// [`StartError::RunnerMissing`] or [`StartError::RunnerUnusable`].
-pub async fn find(named: Option<&str>, search: &str, patience: Duration) -> Result<Found, StartError> {
-    let path = match named {
-        Some(path) if path.contains('/') => PathBuf::from(path),
-        Some(name) => in_path(&[name], search)?,
-        None => in_path(&NAMES, search)?,
+pub async fn find(settings: &Runner, patience: Duration) -> Result<Found, StartError> {
+    let path = match settings.binary.as_deref() {
+        // Jobs start it from another folder than ours. Without a folder of our own it is looked for as it is written.
+        Some(path) if path.contains('/') => std::path::absolute(path).unwrap_or_else(|_| path.into()),
+        Some(name) => in_path(&[name], settings.path())?,
+        None => in_path(&NAMES, settings.path())?,
     };
     let unusable = |cause: String| StartError::RunnerUnusable { path: path.clone(), cause };
     executable(&path).map_err(unusable)?;
@@ -127,6 +129,11 @@ mod tests {
 
     use super::*;
 
+    fn settings(binary: Option<&Path>, path: &str) -> Runner {
+        let binary = binary.map(|path| path.display().to_string());
+        Runner { binary, config: None, environment: [("PATH".to_owned(), path.to_owned())].into() }
+    }
+
     #[test]
     fn versions() {
         assert_eq!(parse("gitea-runner version v1.0.8\n").as_deref(), Some("1.0.8"));
@@ -145,7 +152,7 @@ mod tests {
         std::fs::write(&runner, "#!/bin/sh\necho --once; echo act_runner version v0.2.11\n").unwrap();
         std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755)).unwrap();
         let search = format!("relative:{}", dir.path().display());
-        let found = find(None, &search, Duration::from_secs(10)).await.unwrap();
+        let found = find(&settings(None, &search), Duration::from_secs(10)).await.unwrap();
         assert_eq!(found, Found { path: runner, version: "0.2.11".to_owned() });
     }
 
@@ -156,7 +163,7 @@ mod tests {
         let runner = dir.path().join("gitea-runner");
         std::fs::write(&runner, "#!/bin/sh\nsleep 600 &\necho $! > \"$0.pid\"\nwait\n").unwrap();
         std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let error = find(runner.to_str(), "", Duration::from_secs(1)).await.unwrap_err();
+        let error = find(&settings(Some(&runner), ""), Duration::from_secs(1)).await.unwrap_err();
         assert!(error.to_string().ends_with("it did not answer --version within 1 s"), "{error}");
         let child = std::fs::read_to_string(dir.path().join("gitea-runner.pid")).unwrap();
         let state = PathBuf::from(format!("/proc/{}/stat", child.trim()));

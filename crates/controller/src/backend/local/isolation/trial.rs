@@ -19,16 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// What this host refuses, or why a program cannot be started there.
-pub async fn prove(walls: &Walls, users: &UserRange, runner: &str) -> Result<(), NotIsolated> {
+pub async fn prove(walls: &Walls, users: &UserRange, runner: &Path) -> Result<(), NotIsolated> {
     let isolation = Isolation { walls: walls.clone(), user: JobUser::of_this_process(*users.start()) };
     if let JobUser::Own(_) = isolation.user {
         require_free(users)?;
     }
     let own = std::env::current_exe().map_err(|error| refused(&format!("our own program: {error}")))?;
-    let runner = Some(PathBuf::from(runner)).filter(|runner| runner.is_absolute());
     let executors = walls.state.join("executors");
     files::new_private_folder(&executors).map_err(|error| refused(&format!("{}: {error}", executors.display())))?;
-    let programs = std::iter::once(own).chain(runner).enumerate();
+    let programs = [own, runner.to_owned()].into_iter().enumerate();
     // Swept at the next start if we end before they are removed.
     let folder = |number| Folder::new(executors.join(format!(".new-trial-{number}")));
     let tried = programs.map(|(number, program)| try_one(&isolation, folder(number), program));
