@@ -207,23 +207,31 @@ pub struct Audit<'a> {
     pub rule: &'a str,
 }
 
-/// WARN `identity audit`.
+/// `identity audit`: INFO of what was granted, WARN of everything else.
 pub fn identity_audit(audit: &Audit<'_>) {
-    warn!(
-        component = "identity",
-        event = audit.event.as_str(),
-        spiffe_id = audit.spiffe_id.map(SpiffeId::as_str),
-        task_id = audit.task.get(),
-        repository = audit.repository,
-        repository_id = audit.repository_id,
-        git_ref = audit.git_ref,
-        event_name = audit.event_name,
-        class = audit.class,
-        executor = audit.executor,
-        until = audit.until.map(|t| t.to_string()),
-        rule = audit.rule,
-        "identity audit"
-    );
+    macro_rules! tell {
+        ($level:ident) => {
+            $level!(
+                component = "identity",
+                event = audit.event.as_str(),
+                spiffe_id = audit.spiffe_id.map(SpiffeId::as_str),
+                task_id = audit.task.get(),
+                repository = audit.repository,
+                repository_id = audit.repository_id,
+                git_ref = audit.git_ref,
+                event_name = audit.event_name,
+                class = audit.class,
+                executor = audit.executor,
+                until = audit.until.map(|t| t.to_string()),
+                rule = audit.rule,
+                "identity audit"
+            )
+        };
+    }
+    match audit.event {
+        AuditEvent::Granted => tell!(info),
+        AuditEvent::Refused | AuditEvent::PinChanged => tell!(warn),
+    }
 }
 
 /// ERROR `scheduler error`: `declare scheduler labels: …`, `fetch Gitea task: …`, `dispatch Gitea task <id>: …`.
@@ -336,6 +344,28 @@ mod tests {
             json!({"level": "ERROR", "message": "runner stopped", "component": "controller",
                 "error": "scheduler leadership lost"}),
         );
+    }
+
+    /// NEW-127: what was granted is no warning; what was refused or changed hands is one.
+    #[test]
+    fn an_identity_that_was_granted_is_no_warning() {
+        let audit = |event| Audit {
+            event,
+            spiffe_id: None,
+            task: TaskId::try_from(7).unwrap(),
+            repository: None,
+            repository_id: None,
+            git_ref: None,
+            event_name: None,
+            class: None,
+            executor: None,
+            until: None,
+            rule: "event",
+        };
+        let lines = logged(&Secrets::default(), || AuditEvent::ALL.iter().for_each(|event| identity_audit(&audit(*event))));
+        let levels: Vec<_> = lines.iter().map(|line| (line["event"].as_str(), line["level"].as_str())).collect();
+        let expected = [("granted", "INFO"), ("refused", "WARN"), ("pin_changed", "WARN")];
+        assert_eq!(levels, expected.map(|(event, level)| (Some(event), Some(level))));
     }
 
     /// A person at a terminal gets colours, and the program goes on: the library panics when it was built without them.
