@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use domain::id::{Backend, InstanceId};
 use domain::identity::{IdentityCase, Segment, SpiffeId, TrustDomain};
+use domain::lifecycle::Limits;
 use domain::policy::{Section, Untrusted};
 
 use super::components::{Component, Components};
@@ -56,6 +57,8 @@ macro_rules! settings {
 }
 
 const DAY: u64 = 86_400;
+/// No task is started with less left until Gitea ends it (NEW-31): under a lower limit none would ever start.
+const MORE_THAN_A_START: u64 = Limits::LEAST_BUDGET.unsigned_abs().as_secs() + 1;
 
 fn secret(path: &str) -> Result<SecretFile, Problem> {
     SecretFile::read(path.as_ref(), SecretRule::Text)
@@ -92,9 +95,9 @@ settings! {
         "a readable file with the token of the one registration",
         "Token of our registration.";
     GITEA_ENDLESS_TASK_TIMEOUT: Duration = Some("3h"), Always, Optional, Plain,
-        value::span::<60, {30 * DAY}>,
-        "a duration with unit, 1m to 30d",
-        "ENDLESS_TASK_TIMEOUT of the Gitea server; no API tells it.";
+        value::span::<MORE_THAN_A_START, {30 * DAY}>,
+        "a duration with unit, above 10m to 30d",
+        "ENDLESS_TASK_TIMEOUT of the Gitea server; no API tells it. No job is started when less than 10m of it are left.";
     GITEA_ZOMBIE_TASK_TIMEOUT: Duration = Some("10m"), Always, Optional, Plain,
         value::span::<60, {30 * DAY}>,
         "a duration with unit, 1m to 30d",

@@ -243,8 +243,11 @@ fn jobs_inherit_a_few_variables() {
 /// CFG-9, NEW-31: what would end every task before it starts is refused; the shortest run limit is no such thing.
 #[test]
 fn a_limit_under_which_no_job_could_run() {
-    let text = "GITEA_ENDLESS_TASK_TIMEOUT: no job is started when less than 600 s are left until Gitea ends it";
+    let text = "\"10m\": it is out of range; it must be a duration with unit, above 10m to 30d";
     one_error(&[("GITEA_ENDLESS_TASK_TIMEOUT", "10m")], text);
+    let reference = effective::reference();
+    let row = reference.lines().find(|line| line.contains("GITEA_ENDLESS_TASK_TIMEOUT")).unwrap();
+    assert!(row.contains("above 10m to 30d"), "{row}");
     assert!(errors(&[("GITEA_ENDLESS_TASK_TIMEOUT", "11m"), ("RUN_LIMIT", "1m")]).is_empty());
 }
 

@@ -124,7 +124,6 @@ impl Reader<'_> {
         self.orphan_scan();
         if let (Some(gitea), Some(limits)) = (&gitea, &limits) {
             self.cancel_before_zombie(gitea, limits);
-            self.room_to_run(gitea);
         }
         let (gitea, state_dir) = (gitea?, state_dir?);
         Some(Config {
@@ -193,23 +192,6 @@ impl Reader<'_> {
     }
 
     /// A cancelled job is ended by us before Gitea would judge it by its silence (NEW-167).
-    /// No task is started with less than this left until Gitea ends it (NEW-31): then none would ever start.
-    fn room_to_run(&self, gitea: &Gitea) {
-        let (endless, least) = (gitea.endless_task_timeout, domain::lifecycle::Limits::LEAST_BUDGET.unsigned_abs());
-        if endless <= least {
-            self.error(SettingError::new(
-                "GITEA_ENDLESS_TASK_TIMEOUT",
-                format!(
-                    "GITEA_ENDLESS_TASK_TIMEOUT: no job is started when less than {} s are left until Gitea ends it, so \
-                     with {} s none would run",
-                    least.as_secs(),
-                    endless.as_secs()
-                ),
-                "set it, and the Gitea server's ENDLESS_TASK_TIMEOUT, higher",
-            ));
-        }
-    }
-
     fn cancel_before_zombie(&self, gitea: &Gitea, limits: &Limits) {
         let zombie = gitea.zombie_task_timeout;
         if let Some(grace) = limits.cancel_grace.filter(|grace| *grace >= zombie) {
