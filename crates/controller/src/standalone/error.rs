@@ -210,6 +210,12 @@ impl StartError {
                     .into()
             }
             Self::TokenFileNeeded => format!("{GET_TOKEN}, write it into a file, and add --registration-token-file FILE"),
+            Self::TokenFile { path, cause } if cause.contains("permission denied") => format!(
+                "the token in it may be good: let this program's user (id {}) read the file and pass the folders above it; \
+                 whose it is now: ls -l {}",
+                rustix::process::geteuid().as_raw(),
+                path.display()
+            ),
             Self::TokenFile { .. } => format!("{GET_TOKEN} and write it into that file"),
             Self::OtherGitea { registered, .. } => {
                 format!("use --gitea {registered}, or give the other Gitea a folder of its own with --state DIR")

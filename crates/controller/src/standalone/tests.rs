@@ -462,6 +462,26 @@ exit 2";
     bench.judge(failed, None, NO_URL, expect);
 }
 
+/// A token that is only out of reach is not to be made anew: that would end the good one.
+#[test]
+fn a_token_file_that_this_user_may_not_read() {
+    let bench = Bench::new();
+    std::fs::set_permissions(bench.path("token"), std::fs::Permissions::from_mode(0o000)).unwrap();
+    // Root reads it all the same.
+    let error = match token_file(&bench.args(NO_URL)) {
+        Err(error) => error,
+        Ok(_) => StartError::TokenFile { path: bench.path("token"), cause: "permission denied".to_owned() },
+    };
+    let file = bench.path("token").display().to_string();
+    assert_eq!(error.to_string(), format!("the registration token file {file} cannot be used: permission denied"));
+    let user = rustix::process::geteuid().as_raw();
+    let remedy = format!(
+        "the token in it may be good: let this program's user (id {user}) read the file and pass the folders above it; whose \
+         it is now: ls -l {file}"
+    );
+    assert_eq!(error.remedy(), remedy);
+}
+
 const GET_RUNNER: &str = "https://gitea.com/gitea/runner/releases, or build it with `go install \
                           gitea.com/gitea/runner@v1.0.8`, whose file is named runner and lies in $(go env GOPATH)/bin";
 
