@@ -1,5 +1,6 @@
 //! One Gitea registration; every task in its own executor with its own identity.
 
+pub mod account;
 pub mod app;
 pub mod args;
 pub mod backend;

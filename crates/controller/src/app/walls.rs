@@ -1,7 +1,8 @@
 //! What isolated jobs see of this host, made of the settings and of who we are.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::account;
 use crate::backend::local::isolation::{self, Access, NotIsolated, Shared, Walls};
 use crate::config::{IsolationKind, LocalJobs, Runner};
 
@@ -14,7 +15,8 @@ pub(super) fn of(local: &LocalJobs, runner: &Runner, program: &Path, state: &Pat
         IsolationKind::None => return None,
         IsolationKind::Full => {}
     }
-    let homes = local.home.clone().into_iter().chain(home_of_account());
+    // HOME may name another folder than the one where an account's keys lie.
+    let homes = local.home.clone().into_iter().chain(account::ours().map(|account| account.home));
     let programs = std::env::current_exe().ok().into_iter().chain([program.to_owned()]);
     let readable = programs.chain(runner.config.clone()).map(|path| Shared { path, access: Access::ReadOnly });
     Some(Walls {
@@ -42,14 +44,6 @@ pub async fn prove(local: &LocalJobs, runner: &Runner, program: &Path, state: &P
 
 fn may_be_hidden(home: &Path) -> bool {
     home != Path::new("/") && !NEEDED.iter().any(|needed| home.starts_with(needed))
-}
-
-/// HOME may name another folder than the one where an account's keys lie.
-fn home_of_account() -> Option<PathBuf> {
-    let uid = rustix::process::geteuid().as_raw().to_string();
-    let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
-    let mut accounts = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    accounts.find(|fields| fields.get(2) == Some(&uid.as_str())).and_then(|fields| Some(fields.get(5)?.into()))
 }
 
 /// A link is of no use to who cannot see where it leads.

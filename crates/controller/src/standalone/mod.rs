@@ -24,6 +24,7 @@ pub use self::settings::view;
 use self::settings::{collect, declared, judge, own_settings};
 pub use self::state::{Registration, port_in_use};
 use self::wire::Wire;
+use crate::account;
 use crate::app::walls;
 use crate::args::StandaloneArgs;
 use crate::config::raw::Raw;
@@ -37,6 +38,8 @@ pub struct Surroundings {
     pub environment: Vec<(String, String)>,
     /// The host's name.
     pub host: String,
+    /// Who we are: a name, or a uid that has none.
+    pub user: String,
     /// Whether we are root.
     pub root: bool,
     /// Whether a person reads stderr.
@@ -55,11 +58,18 @@ impl Surroundings {
         Self {
             environment: Raw::process_environment(),
             host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
+            user: account::ours().map_or_else(|| rustix::process::geteuid().to_string(), |account| account.name),
             root: rustix::process::geteuid().is_root(),
             terminal: std::io::stderr().is_terminal(),
             gitea_patience: Duration::from_secs(30),
             runner_patience: Duration::from_secs(10),
         }
+    }
+
+    /// What we are called in Gitea: two users of one host are two runners there.
+    fn runner_name(&self) -> String {
+        let user = if self.root { String::new() } else { format!("-{}", self.user) };
+        format!("gitea-dynamic-runner{user}@{}", self.host)
     }
 
     fn variable(&self, name: &str) -> Option<&str> {
@@ -166,7 +176,7 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         token_file: args.registration_token_file.as_ref().and_then(|file| std::path::absolute(file).ok()),
         trust_domain,
         runner,
-        name: known.map_or_else(|| format!("gitea-dynamic-runner@{}", here.host), |known| known.name),
+        name: known.map_or_else(|| here.runner_name(), |known| known.name),
         gitea_patience: here.gitea_patience,
     })
 }

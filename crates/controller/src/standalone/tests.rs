@@ -70,7 +70,7 @@ impl Gitea {
                     counted.fetch_add(1, Ordering::SeqCst);
                     let (uuid, token) = (UUID.to_owned(), TOKEN.to_owned());
                     let runner =
-                        Runner { id: 12, uuid, token, name: "gitea-dynamic-runner@host".into(), ..Default::default() };
+                        Runner { id: 12, uuid, token, name: "gitea-dynamic-runner-ci@host".into(), ..Default::default() };
                     proto(RegisterResponse { runner: MessageField::some(runner), ..Default::default() }.encode_to_vec())
                 }
                 Register::Refuse(text) => {
@@ -134,6 +134,7 @@ impl Bench {
         Surroundings {
             environment: vec![("PATH".into(), self.path("bin").display().to_string())],
             host: "host".into(),
+            user: "ci".into(),
             root: false,
             terminal: false,
             gitea_patience: Duration::from_secs(5),
@@ -199,7 +200,7 @@ async fn registers_once() {
     assert_eq!(config.facade.capability.current.expose().len(), 64);
     let request = gitea.seen.lock().unwrap()[0].clone();
     assert_eq!(request.labels, ["self-hosted", "local", "fast"]);
-    assert_eq!(request.name, "gitea-dynamic-runner@host");
+    assert_eq!(request.name, "gitea-dynamic-runner-ci@host");
     assert_eq!(request.version, format!("gitea-dynamic-runner/{}", env!("CARGO_PKG_VERSION")));
     assert_eq!((request.token.as_str(), request.ephemeral), (REGISTRATION_TOKEN, false));
 
@@ -233,7 +234,7 @@ async fn greets_a_person() {
     let expect = "\
 gitea-dynamic-runner VERSION
 
-  Gitea      URL, registered now as gitea-dynamic-runner@host
+  Gitea      URL, registered now as gitea-dynamic-runner-ci@host
   Jobs       one job at a time, each in a process of its own that is thrown away at its end
   Isolation  full: a job sees its own processes and files only, and the host's read-only
   Runner     DIR/bin/gitea-runner (version 1.0.8)
@@ -362,8 +363,8 @@ async fn a_lost_answer() {
     here.gitea_patience = Duration::from_secs(1);
     let failed = bench.start(&bench.args(&gitea.url), &here).await;
     let expect = "\
-URL did not answer the registration of gitea-dynamic-runner@host: no answer within 1 s
-start again; Gitea may now show an unused runner gitea-dynamic-runner@host that is never online: delete it there (Site \
+URL did not answer the registration of gitea-dynamic-runner-ci@host: no answer within 1 s
+start again; Gitea may now show an unused runner gitea-dynamic-runner-ci@host that is never online: delete it there (Site \
 Administration → Actions → Runners)
 exit 1";
     bench.judge(failed, None, &gitea.url, expect);
@@ -771,6 +772,14 @@ exit 2";
         let error = bench.start(&bench.args(gitea), &bench.here()).await.err().unwrap();
         assert!(error.exit_code() == 2 && error.to_string().contains(part), "{error}");
     }
+}
+
+/// Two users of one host are two runners by their names in Gitea as well.
+#[test]
+fn names_in_gitea() {
+    let name = |user: &str, root| Surroundings { user: user.into(), root, ..Bench::new().here() }.runner_name();
+    assert_eq!(name("root", true), "gitea-dynamic-runner@host");
+    assert_eq!([name("ann", false), name("1000", false)].map(|name| name.replace("gitea-dynamic-runner", "")), ["-ann@host", "-1000@host"]);
 }
 
 /// Where the state goes when nobody says.
