@@ -124,6 +124,14 @@ pub(super) fn child_of(pid: i32) -> Option<i32> {
     snapshot().into_iter().find(|(_, stat)| stat.parent == pid).map(|(child, _)| child)
 }
 
+/// Whether a process has a handler for this signal (`SigCgt` in `/proc/<pid>/status`).
+pub(super) fn handles(pid: i32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let handled = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let handled = handled.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    handled >> (signal.as_raw() - 1) & 1 == 1
+}
+
 /// Stops everybody whom `find` names until it names nobody new, then kills them all: a stopped process starts no other,
 /// so that those who fork while they are looked for are caught too.
 pub(super) fn stop_and_kill(find: impl Fn() -> BTreeSet<i32>) {

@@ -6,7 +6,7 @@
 //!
 //! | signal | means |
 //! |---|---|
-//! | SIGTERM | passed on to the executor, and to nobody else |
+//! | SIGTERM | passed on to the executor as soon as it listens, and to nobody else |
 //! | SIGUSR1 | kill now: the executor and all its descendants, then the end as usual |
 //! | SIGHUP, SIGINT | ignored |
 //!
@@ -29,7 +29,7 @@ use rustix::process::{
     Pid, Signal as ProcessSignal, WaitOptions, WaitStatus, getpid, set_child_subreaper, setsid, wait,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::super::Exit;
 use super::folder::{Folder, LaunchFile};
@@ -42,6 +42,9 @@ pub(super) const STARTED: &str = "supervisor: started";
 
 /// How long the lock may be held by one who only looks whether it is free.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
+
+/// Between two looks whether an executor listens that has only just begun.
+const SAY_AGAIN: Duration = Duration::from_millis(20);
 
 /// What a shell answers when a program cannot be started.
 pub(super) const CANNOT_START: u8 = 126;
@@ -137,13 +140,15 @@ struct Ward {
 }
 
 impl Ward {
-    /// Asks the executor to end in order. A first process of a namespace that does not listen yet hears nothing.
-    fn terminate(self) {
-        let Some(child) = self.child.map(Pid::as_raw_pid) else { return };
+    /// Asks the executor to end in order; false while it cannot hear it: the kernel keeps from the first process of a
+    /// namespace every signal that it does not handle, and in the very beginning that process is not there yet.
+    fn terminate(self) -> bool {
+        let Some(child) = self.child.map(Pid::as_raw_pid) else { return true };
         let executor = if self.isolated { process::child_of(child) } else { Some(child) };
-        if let Some(executor) = executor {
-            process::signal(executor, ProcessSignal::TERM);
-        }
+        let listens = |executor: &i32| !self.isolated || process::handles(*executor, ProcessSignal::TERM);
+        let Some(executor) = executor.filter(listens) else { return false };
+        process::signal(executor, ProcessSignal::TERM);
+        true
     }
 }
 
@@ -172,6 +177,8 @@ impl Signals {
     /// Serves signals and buries orphans until the executor has ended; returns how. None: it was buried by nobody's
     /// knowledge, which the kernel does not do.
     async fn until_the_end(&mut self, executor: Ward) -> Option<WaitStatus> {
+        // The executor is to end and has not heard it yet.
+        let mut unheard = false;
         loop {
             loop {
                 match wait(WaitOptions::NOHANG) {
@@ -183,7 +190,8 @@ impl Signals {
             }
             tokio::select! {
                 _ = self.child.recv() => {}
-                _ = self.terminate.recv() => executor.terminate(),
+                _ = self.terminate.recv() => unheard = !executor.terminate(),
+                () = sleep(SAY_AGAIN), if unheard => unheard = !executor.terminate(),
                 _ = self.kill_now.recv() => process::stop_and_kill(our_descendants),
             }
         }
