@@ -109,6 +109,12 @@ pub enum Command {
         /// The executor's folder below the state folder.
         folder: PathBuf,
     },
+    /// Shows that the official runner starts where an executor would; started by `isolated` in its place
+    #[command(hide = true)]
+    Trial {
+        /// The official runner.
+        runner: PathBuf,
+    },
 }
 
 const STANDALONE_HELP: &str = "\

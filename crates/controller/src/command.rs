@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::app::Start;
 use crate::args::{
     self, Command, ConfigView, EffectiveOf, IdentityOf, Parsed, PinsVerb, SettingsArgs, StandaloneArgs, StatusArgs,
     SvidArgs, parse,
@@ -23,8 +24,7 @@ use crate::lease::Held;
 use crate::manual;
 use crate::ops::{client, status, svid};
 use crate::pins;
-use crate::standalone::runner::{self, Found};
-use crate::standalone::{self, StartError, Surroundings, words};
+use crate::standalone::{self, Prepared, StartError, Surroundings, runner, words};
 use crate::telemetry::{self, Secrets, events};
 
 /// Nothing was started: the command line or the settings are wrong (requirements §1.5).
@@ -58,6 +58,7 @@ fn dispatch(command: Command) -> ExitCode {
         Command::Supervise { folder } => supervisor::run(&folder),
         Command::Isolate { folder, caller } => stage::outer(&folder, caller),
         Command::Isolated { folder } => stage::inner(&folder),
+        Command::Trial { runner } => stage::trial(&runner),
         Command::Status(args) => in_runtime(show_status(args)),
         Command::Svid(args) => in_runtime(show_svid(args)),
         Command::Config { view } => show_config(view),
@@ -112,7 +113,8 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
             } else if words::root_jobs(&here, prepared.config.local.isolation) {
                 prepared.warnings.push(words::AS_ROOT.to_owned());
             }
-            let code = run_app(prepared.config, &prepared.runner, &prepared.warnings, lead).await;
+            let Prepared { config, runner, walls, warnings, .. } = prepared;
+            let code = run_app(Start { config, runner, walls }, &warnings, lead).await;
             if here.terminal && code == ExitCode::SUCCESS {
                 say(words::GOODBYE);
             }
@@ -132,19 +134,24 @@ async fn run_controller(args: SettingsArgs) -> ExitCode {
             return refuse(&errors);
         }
     };
-    match runner_and_lead(&config).await {
-        Ok((runner, lead)) => run_app(config, &runner, &raw.warnings, lead).await,
+    match start(config).await {
+        Ok((start, lead)) => run_app(start, &raw.warnings, lead).await,
         Err(error) => fail(&error, Some(&error.remedy()), error.exit_code()),
     }
 }
 
-/// As [`standalone::start`] has them: the runner is judged before anything is made.
-async fn runner_and_lead(config: &Config) -> Result<(Found, Held), StartError> {
-    let runner = runner::find(&config.runner, Surroundings::here().runner_patience).await?;
-    Ok((runner, standalone::lead(&config.state_dir).await?))
+/// In the order of [`standalone::start`], and with its words.
+async fn start(config: Config) -> Result<(Start, Held), StartError> {
+    let (state, patience) = (&config.state_dir, Surroundings::here().runner_patience);
+    let program = runner::locate(&config.runner)?;
+    let lead = standalone::lead(state).await?;
+    let jobs = (&config.local, &config.runner);
+    let (runner, walls) = standalone::judge_host(jobs, program, state, patience).await?;
+    Ok((Start { config, runner, walls }, lead))
 }
 
-async fn run_app(config: Config, runner: &Found, warnings: &[String], lead: Held) -> ExitCode {
+async fn run_app(start: Start, warnings: &[String], lead: Held) -> ExitCode {
+    let config = &start.config;
     let secrets = Secrets::default();
     let keys = [&config.facade.capability, &config.envelope];
     let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
@@ -164,7 +171,7 @@ async fn run_app(config: Config, runner: &Found, warnings: &[String], lead: Held
     if config.local.isolation == IsolationKind::None {
         tracing::warn!(component = "config", "LOCAL_ISOLATION is none: {}", words::NOT_ISOLATED);
     }
-    match crate::app::run(config, runner, lead, &installed).await {
+    match crate::app::run(start, lead, &installed).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             events::runner_stopped(&format!("{error:#}"), None);

@@ -25,21 +25,33 @@ use crate::telemetry::human::JobName;
 use parts::Parts;
 use rooms::Rooms;
 use shutdown::{Shutdown, Signals};
+use walls::Proven;
 
-/// Runs a controller until a signal or a failure. Whoever calls proves that it leads, and has found the official runner.
+/// What a controller is made of: its settings, and what was found out about this host.
+pub struct Start {
+    /// The settings.
+    pub config: Config,
+    /// The official runner.
+    pub runner: Found,
+    /// What keeps jobs apart.
+    pub walls: Proven,
+}
+
+/// Runs a controller until a signal or a failure. Whoever calls proves that it leads.
 ///
 /// # Errors
 ///
 /// Whatever keeps it from starting, and the end of any of its parts that nobody asked for.
-pub async fn run(config: Config, runner: &Found, held: Held, telemetry: &Installed) -> anyhow::Result<()> {
+pub async fn run(start: Start, held: Held, telemetry: &Installed) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     leader_transition(LeaderEvent::Acquired, None);
+    let config = &start.config;
     let (instance, components) = (config.instance.to_string(), config.components.to_string());
     let say = |event| controller_transition(event, &instance, &components);
     say(ControllerEvent::Starting);
     let upstream = Upstream::new(config.gitea.url.as_str(), config.facade.paths.clone())?;
     let parts = tokio::select! {
-        parts = Parts::build(config, runner, telemetry.secrets.clone()) => parts?,
+        parts = Parts::build(start, telemetry.secrets.clone()) => parts?,
         // Nothing runs yet that would have to end in order (CMP-7, CMP-10).
         () = signals.next() => {
             say(ControllerEvent::Stopped);

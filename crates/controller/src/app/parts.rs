@@ -17,7 +17,9 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
+use super::Start;
 use super::snapshot::{room, snapshot};
+use super::walls::Proven;
 use crate::backend::local::{Bind, LocalBackend, LocalConfig, Serving};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
@@ -93,16 +95,14 @@ impl Serving for ServedIdentity {
 }
 
 impl Parts {
-    pub(super) async fn build(config: Config, runner: &Found, secrets: Secrets) -> anyhow::Result<Self> {
+    pub(super) async fn build(Start { config, runner, walls }: Start, secrets: Secrets) -> anyhow::Result<Self> {
         let clock = Clock::start();
         let facade_listener = bind("RUNNER_FACADE_LISTEN", config.facade.listen).await?;
         let ops_listener = crate::ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
         let queue_file = config.state_dir.join("queue.db");
-        let ((identity, bind_identity), queue, ()) = tokio::try_join!(
-            identity(&config),
-            async { Ok(Arc::new(Embedded::open(Settings { clock, ..Settings::new(queue_file) }).await?)) },
-            prove_isolation(&config, runner),
-        )?;
+        let ((identity, bind_identity), queue) = tokio::try_join!(identity(&config), async {
+            Ok(Arc::new(Embedded::open(Settings { clock, ..Settings::new(queue_file) }).await?))
+        })?;
         let credential = Credential {
             uuid: config.gitea.uuid.expose().to_owned(),
             token: Zeroizing::new(config.gitea.token.expose().to_owned()),
@@ -111,7 +111,7 @@ impl Parts {
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config), clock, chronicle));
-        let backend = Arc::new(LocalBackend::new(local(&config, runner)?, bind_identity)?);
+        let backend = Arc::new(LocalBackend::new(local(&config, &runner, &walls)?, bind_identity)?);
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
         let sealing = Arc::new(Sealing::new(seals, SUBJECT_BASE, config.instance.clone()));
@@ -185,17 +185,11 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     Ok((Identity { own, lifetime: config.identity.svid_ttl, socket: Some(served) }, bind))
 }
 
-async fn prove_isolation(config: &Config, runner: &Found) -> anyhow::Result<()> {
-    super::walls::prove(&config.local, &config.runner, &runner.path, &config.state_dir)
-        .await
-        .map_err(|error| anyhow::anyhow!("{error}; {}", error.remedy))
-}
-
-fn local(config: &Config, runner: &Found) -> anyhow::Result<LocalConfig> {
+fn local(config: &Config, runner: &Found, walls: &Proven) -> anyhow::Result<LocalConfig> {
     // Jobs see their folder at this path, where a link on the way may be hidden from them.
     let state = config.state_dir.canonicalize().context("STATE_DIR")?;
     Ok(LocalConfig {
-        walls: super::walls::of(&config.local, &config.runner, &runner.path, &state),
+        walls: walls.walls(),
         users: config.local.users.clone(),
         state,
         instance: config.instance.clone(),

@@ -20,15 +20,18 @@ use domain::id::InstanceId;
 use zeroize::Zeroizing;
 
 pub use self::error::StartError;
+use self::runner::Found;
 pub use self::settings::view;
 use self::settings::{collect, declared, judge, own_settings};
 pub use self::state::{Registration, port_in_use};
 use self::wire::Wire;
 use crate::account;
-use crate::app::walls;
+use crate::app::walls::{self, Proven};
 use crate::args::StandaloneArgs;
 use crate::config::raw::Raw;
-use crate::config::{Config, GiteaUrl, SecretFile, SecretRule, Supplied, local_jobs, secret, setting, table, validate};
+use crate::config::{
+    Config, GiteaUrl, LocalJobs, Runner, SecretFile, SecretRule, Supplied, local_jobs, secret, setting, table, validate,
+};
 use crate::files;
 use crate::lease::{FileLock, Held, Leadership as _, LeaseError};
 
@@ -101,9 +104,12 @@ pub struct Checked {
     /// May be there and good long after it was used.
     token_file: Option<PathBuf>,
     trust_domain: Option<String>,
-    runner: runner::Found,
+    program: PathBuf,
+    /// None: the trial of a later start can ask it as well, since nothing is made by it.
+    runner: Option<Found>,
     name: String,
     gitea_patience: Duration,
+    runner_patience: Duration,
 }
 
 /// A start that is complete.
@@ -115,7 +121,9 @@ pub struct Prepared {
     /// Whether this start made the registration.
     pub registered_now: bool,
     /// The official runner.
-    pub runner: runner::Found,
+    pub runner: Found,
+    /// What keeps jobs apart.
+    pub walls: Proven,
     /// What is strange but harmless about the settings.
     pub warnings: Vec<String>,
 }
@@ -164,8 +172,10 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         None => Some(token_file(args)?),
     };
     let (_, settings) = local_jobs(&raw).map_err(StartError::Settings)?;
-    let runner = runner::find(&settings, here.runner_patience).await?;
+    let program = runner::locate(&settings)?;
+    let mut runner = None;
     if known.is_none() {
+        runner = Some(runner::ask(program.clone(), here.runner_patience).await?);
         Wire::new(&url, here.gitea_patience).ping().await?;
     }
     Ok(Checked {
@@ -175,9 +185,11 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
         token,
         token_file: args.registration_token_file.as_ref().and_then(|file| std::path::absolute(file).ok()),
         trust_domain,
+        program,
         runner,
         name: known.map_or_else(|| here.runner_name(), |known| known.name),
         gitea_patience: here.gitea_patience,
+        runner_patience: here.runner_patience,
     })
 }
 
@@ -191,19 +203,23 @@ pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
         state::ops_address(address)?;
     }
     // Read again: the folder may have been registered by a process that held the lock before us.
-    let (known, registered_now) = match (Registration::read(&checked.state)?, checked.token.take()) {
-        (Some(known), _) => {
-            same_world(&known, &checked.state, &checked.url, &checked.raw)?;
-            (known, false)
-        }
+    let known = Registration::read(&checked.state)?;
+    if let Some(known) = &known {
+        same_world(known, &checked.state, &checked.url, &checked.raw)?;
+    }
+    // Their files are no job's business, whether they are there yet or not.
+    own_settings(&mut checked.raw, &checked.state, known.as_ref(), None);
+    // Before Gitea hears of us: a host that cannot isolate jobs leaves no runner there that never comes online.
+    let (runner, walls) = checked.judge_host().await?;
+    let (known, registered_now) = match (known, checked.token.take()) {
+        (Some(known), _) => (known, false),
         (None, Some(token)) => {
             checked.raw.warnings.extend(secret::exposure(token.path()));
-            checked.prove_isolation().await?;
             (checked.register(&token).await?, true)
         }
         (None, None) => return Err(StartError::TokenFileNeeded),
     };
-    let Checked { mut raw, state, runner, token_file, .. } = checked;
+    let Checked { mut raw, state, .. } = checked;
     for name in state::KEYS {
         state::key(&state, name)?;
     }
@@ -211,9 +227,25 @@ pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
     own_settings(&mut raw, &state, Some(&known), Some(port));
     let held = |text: Zeroizing<String>| SecretFile::held(Registration::file(&state), text);
     let registration = Some((held(Zeroizing::new(known.uuid)), held(known.token)));
-    let mut config = validate(&raw, Supplied { registration }).map_err(StartError::Settings)?;
-    config.local.secrets.extend(token_file);
-    Ok(Prepared { config, name: known.name, registered_now, runner, warnings: raw.warnings })
+    let config = validate(&raw, Supplied { registration }).map_err(StartError::Settings)?;
+    Ok(Prepared { config, name: known.name, registered_now, runner, walls, warnings: raw.warnings })
+}
+
+/// Asks the program what it is, and tries whether jobs can be isolated here with it, at once. The caller holds the lock
+/// of the state folder.
+///
+/// # Errors
+/// As [`runner::ask`], and [`StartError::NotIsolated`].
+pub async fn judge_host(
+    (local, settings): (&LocalJobs, &Runner),
+    program: PathBuf,
+    state: &Path,
+    patience: Duration,
+) -> Result<(Found, Proven), StartError> {
+    let (found, walls) =
+        tokio::join!(runner::ask(program.clone(), patience), walls::prove(local, settings, &program, state));
+    // What is no runner cannot be started behind walls either.
+    Ok((found?, walls.map_err(StartError::NotIsolated)?))
 }
 
 fn state_of(args: &StandaloneArgs, here: &Surroundings) -> Result<PathBuf, StartError> {
@@ -224,10 +256,14 @@ fn state_of(args: &StandaloneArgs, here: &Surroundings) -> Result<PathBuf, Start
 }
 
 impl Checked {
-    /// Before Gitea hears of us: a host that cannot isolate jobs leaves no runner there that never comes online.
-    async fn prove_isolation(&self) -> Result<(), StartError> {
-        let (local, settings) = local_jobs(&self.raw).map_err(StartError::Settings)?;
-        walls::prove(&local, &settings, &self.runner.path, &self.state).await.map_err(StartError::NotIsolated)
+    async fn judge_host(&mut self) -> Result<(Found, Proven), StartError> {
+        let (mut local, settings) = local_jobs(&self.raw).map_err(StartError::Settings)?;
+        local.secrets.extend(self.token_file.take());
+        let Some(found) = self.runner.take() else {
+            return judge_host((&local, &settings), self.program.clone(), &self.state, self.runner_patience).await;
+        };
+        let walls = walls::prove(&local, &settings, &self.program, &self.state).await;
+        Ok((found, walls.map_err(StartError::NotIsolated)?))
     }
 
     /// Registers, and writes the registration before anything else can use or lose it.

@@ -23,22 +23,33 @@ pub struct Found {
     pub version: String,
 }
 
-/// Finds the runner that the settings name, else one by the known names in PATH. It must be an executable file, answer
-/// `--version` within `patience`, and know `daemon --once` (EXE-5).
+/// The absolute path of the runner that the settings name, else of one by the known names in PATH. It is an executable
+/// file; whether it is a runner is for [`ask`] to say.
 ///
 /// # Errors
 /// [`StartError::RunnerMissing`] or [`StartError::RunnerUnusable`].
-pub async fn find(settings: &Runner, patience: Duration) -> Result<Found, StartError> {
+pub fn locate(settings: &Runner) -> Result<PathBuf, StartError> {
     let path = match settings.binary.as_deref() {
         // Jobs start it from another folder than ours. Without a folder of our own it is looked for as it is written.
         Some(path) if path.contains('/') => std::path::absolute(path).unwrap_or_else(|_| path.into()),
         Some(name) => in_path(&[name], settings.path())?,
         None => in_path(&NAMES, settings.path())?,
     };
+    match executable(&path) {
+        Ok(()) => Ok(path),
+        Err(cause) => Err(StartError::RunnerUnusable { path, cause }),
+    }
+}
+
+/// Asks the program in this file what it is: it must answer `--version` within `patience`, and know `daemon --once`
+/// (EXE-5).
+///
+/// # Errors
+/// [`StartError::RunnerUnusable`] or [`StartError::RunnerTooOld`].
+pub async fn ask(path: PathBuf, patience: Duration) -> Result<Found, StartError> {
     let unusable = |cause: String| StartError::RunnerUnusable { path: path.clone(), cause };
-    executable(&path).map_err(unusable)?;
     let (version, help) =
-        tokio::join!(ask(&path, &["--version"], patience), ask(&path, &["daemon", "--help"], patience));
+        tokio::join!(call(&path, &["--version"], patience), call(&path, &["daemon", "--help"], patience));
     let version = version.and_then(|answer| answer.version()).map_err(unusable)?;
     if !help.map_err(unusable)?.text.contains("--once") {
         return Err(StartError::RunnerTooOld { path, version });
@@ -81,7 +92,7 @@ impl Answer {
     }
 }
 
-async fn ask(path: &Path, arguments: &[&str], patience: Duration) -> Result<Answer, String> {
+async fn call(path: &Path, arguments: &[&str], patience: Duration) -> Result<Answer, String> {
     let mut command = Command::new(path);
     command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -152,7 +163,7 @@ mod tests {
         std::fs::write(&runner, "#!/bin/sh\necho --once; echo act_runner version v0.2.11\n").unwrap();
         std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755)).unwrap();
         let search = format!("relative:{}", dir.path().display());
-        let found = find(&settings(None, &search), Duration::from_secs(10)).await.unwrap();
+        let found = ask(locate(&settings(None, &search)).unwrap(), Duration::from_secs(10)).await.unwrap();
         assert_eq!(found, Found { path: runner, version: "0.2.11".to_owned() });
     }
 
@@ -163,7 +174,8 @@ mod tests {
         let runner = dir.path().join("gitea-runner");
         std::fs::write(&runner, "#!/bin/sh\nsleep 600 &\necho $! > \"$0.pid\"\nwait\n").unwrap();
         std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let error = find(&settings(Some(&runner), ""), Duration::from_secs(1)).await.unwrap_err();
+        let located = locate(&settings(Some(&runner), "")).unwrap();
+        let error = ask(located, Duration::from_secs(1)).await.unwrap_err();
         assert!(error.to_string().ends_with("it did not answer --version within 1 s"), "{error}");
         let child = std::fs::read_to_string(dir.path().join("gitea-runner.pid")).unwrap();
         let state = PathBuf::from(format!("/proc/{}/stat", child.trim()));

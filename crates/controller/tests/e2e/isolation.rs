@@ -312,5 +312,17 @@ async fn a_host_without_namespaces_is_refused() {
         assert!(log.contains(said), "{log}");
     }
     // Refused before Gitea heard of it.
-    assert!(!controller.state().join("registration.json").exists());
+    let registration = controller.state().join("registration.json");
+    assert!(!registration.exists());
+    // A later start tries it as well, before it asks for a task.
+    let known = serde_json::json!({
+        "gitea": server().await.url().trim_end_matches('/'), "uuid": "u", "token": "t", "name": "n", "id": 1,
+        "trust_domain": "td.test", "instance": "here",
+    });
+    std::fs::write(&registration, known.to_string()).unwrap();
+    controller.restart().unwrap();
+    assert_eq!(controller.ended(SOON).await.unwrap().code(), Some(1), "{}", controller.log());
+    let later = controller.log()[log.len()..].to_owned();
+    assert!(later.contains("jobs cannot be isolated on this host: isolation: new namespaces"), "{later}");
+    assert!(!later.contains(r#""event":"starting""#), "{later}");
 }

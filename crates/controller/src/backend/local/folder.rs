@@ -205,7 +205,8 @@ impl Folder {
     pub(super) fn create_for_trial(&self, launch: &LaunchFile) -> io::Result<()> {
         remove_tree(&self.path)?;
         self.make_folders(launch, &self.work())?;
-        files::write(&self.path.join("launch.json"), &serde_json::to_vec_pretty(launch)?)
+        // Not worth a wait for the disk.
+        fs::write(self.path.join("launch.json"), serde_json::to_vec_pretty(launch)?)
     }
 
     /// Program, environment and capability; written anew when a start is tried again.

@@ -31,6 +31,9 @@ pub const OUTER: &str = "isolate";
 /// The hidden sub-command of the second stage; the folder comes behind it.
 pub const INNER: &str = "isolated";
 
+/// The hidden sub-command of a trial; the runner's file comes behind it.
+pub const TRIAL: &str = "trial";
+
 /// What the second stage needs until the mounts are made.
 const NEEDED: [CapabilitySet; 2] = [CapabilitySet::SYS_ADMIN, CapabilitySet::SETPCAP];
 
@@ -64,6 +67,13 @@ pub fn inner(dir: &Path) -> ExitCode {
         Ok(never) => match never {},
         Err(error) => refuse(&error),
     }
+}
+
+/// The end of a trial (NEW-172): this program was started where a job's executor would be, and starts the runner there.
+#[must_use]
+pub fn trial(runner: &Path) -> ExitCode {
+    let error = Command::new(runner).arg("--version").exec();
+    refuse(&named(format!("start {}", runner.display()))(error))
 }
 
 fn refuse(error: &io::Error) -> ExitCode {
