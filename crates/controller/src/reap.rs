@@ -177,12 +177,10 @@ impl Reap {
                 return;
             }
             ExecutorState::Ended(exit) => {
-                Event::ExecutorEnded { epoch, reason: reason_of(&exit), how: words_of(&exit) }
+                Event::ExecutorEnded { epoch, reason: reason_of(&exit), how: exit.to_string() }
             }
             ExecutorState::Vanished => {
-                let how =
-                    "the executor's processes are gone without a word (killed, or the host was restarted)".to_owned();
-                Event::ExecutorEnded { epoch, reason: Reason::ExecutorLost, how }
+                Event::ExecutorEnded { epoch, reason: Reason::ExecutorLost, how: ExecutorState::VANISHED.to_owned() }
             }
         };
         if self.facade.may_inherit(record) {
@@ -295,14 +293,6 @@ fn reason_of(exit: &Exit) -> Reason {
         Some(ExecutorExit::Usage | ExecutorExit::NothingToDo | ExecutorExit::NotStarted) | None => {
             Reason::ExecutorExited
         }
-    }
-}
-
-fn words_of(exit: &Exit) -> String {
-    match (exit.code, exit.signal) {
-        (Some(code), _) => format!("the executor ended with exit code {code}"),
-        (None, Some(signal)) => format!("the executor was ended by signal {signal}"),
-        (None, None) => "the executor ended".to_owned(),
     }
 }
 

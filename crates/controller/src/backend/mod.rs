@@ -5,9 +5,11 @@
 
 pub mod local;
 
+use std::fmt;
 use std::time::Duration;
 
 use domain::capability::Capability;
+use domain::executor_api::ExecutorExit;
 use domain::metadata::{ExecutorRecord, Mark, Unreadable};
 use domain::reason::Reason;
 use futures::FutureExt as _;
@@ -101,6 +103,11 @@ pub enum ExecutorState {
     Vanished,
 }
 
+impl ExecutorState {
+    /// [`ExecutorState::Vanished`] in words.
+    pub const VANISHED: &str = "the executor's processes are gone without a word (killed, or the host was restarted)";
+}
+
 /// How an executor ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
@@ -110,6 +117,24 @@ pub struct Exit {
     pub signal: Option<i32>,
     /// When.
     pub at: Timestamp,
+}
+
+impl Exit {
+    /// It did what it was there for, or had nothing to do.
+    #[must_use]
+    pub fn is_orderly(&self) -> bool {
+        self.code.is_some_and(|code| code == 0 || ExecutorExit::of_code(code) == Some(ExecutorExit::NothingToDo))
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.code, self.signal) {
+            (Some(code), _) => write!(f, "the executor ended with exit code {code}"),
+            (None, Some(signal)) => write!(f, "the executor was ended by signal {signal}"),
+            (None, None) => f.write_str("the executor ended"),
+        }
+    }
 }
 
 /// What became of a mark.

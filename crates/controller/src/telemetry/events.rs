@@ -169,6 +169,21 @@ pub fn executor_transition(
     );
 }
 
+/// WARN `executor log`: how an executor ended that did not end in order, and the last lines it wrote.
+pub fn executor_log(of: Option<&Subject>, executor: &str, cause: &str, said: &str) {
+    warn!(
+        component = "worker",
+        backend = of.and_then(Subject::backend),
+        assignment = of.map(|of| of.assignment.to_string()),
+        task_id = of.map(Subject::task),
+        epoch = of.and_then(Subject::epoch),
+        executor,
+        cause,
+        said,
+        "executor log"
+    );
+}
+
 /// INFO `leader transition`; `holder` names who holds it, where that is known.
 pub fn leader_transition(event: LeaderEvent, holder: Option<&str>) {
     info!(component = "scheduler", event = event.as_str(), holder, "leader transition");
@@ -362,7 +377,8 @@ mod tests {
             until: None,
             rule: "event",
         };
-        let lines = logged(&Secrets::default(), || AuditEvent::ALL.iter().for_each(|event| identity_audit(&audit(*event))));
+        let lines =
+            logged(&Secrets::default(), || AuditEvent::ALL.iter().for_each(|event| identity_audit(&audit(*event))));
         let levels: Vec<_> = lines.iter().map(|line| (line["event"].as_str(), line["level"].as_str())).collect();
         let expected = [("granted", "INFO"), ("refused", "WARN"), ("pin_changed", "WARN")];
         assert_eq!(levels, expected.map(|(event, level)| (Some(event), Some(level))));

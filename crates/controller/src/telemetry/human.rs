@@ -85,6 +85,7 @@ impl Human {
             "executor transition" => executor(fields)?,
             "controller transition" => (Tone::Plain, controller(fields)?.to_owned()),
             "leader transition" | "identity audit" if level != Level::ERROR => return None,
+            "executor log" => (Tone::Strange, last_words(fields)),
             message => (tone(level), failure(message, level, fields)),
         };
         let subject = fields.task.map(|task| format!("{}: ", self.subject(task))).unwrap_or_default();
@@ -138,6 +139,13 @@ fn executor(fields: &Fields) -> Option<(Tone, String)> {
         "executor_adopted" => Some((Tone::Plain, "goes on: its executor was found again".to_owned())),
         "executor_lost" | "executor_relaunched" => Some((Tone::Strange, "its executor was lost".to_owned())),
         _ => None,
+    }
+}
+
+fn last_words(fields: &Fields) -> String {
+    match (fields.text("cause"), fields.text("said")) {
+        (cause, "") => format!("{cause}; it said nothing"),
+        (cause, said) => format!("{cause}; it said last: {said}"),
     }
 }
 
@@ -311,6 +319,8 @@ task 42 me/repo `build`: failure
 error: fetch Gitea task: connection refused
 task 42 me/repo `build`: error: removal: busy
 error: leadership lost; start again
+task 42 me/repo `build`: the executor ended with exit code 11; it said last: one two
+the executor was ended by signal 9; it said nothing
 warning: a file is strange";
         check(expect, || {
             let cause = "the job key \"a.b\" is no name";
@@ -323,6 +333,8 @@ warning: a file is strange";
             scheduler_error(&"fetch Gitea task: connection refused");
             assignment_processing_error(&subject(42), &"removal: busy");
             runner_stopped(&"leadership lost", Some("start again"));
+            executor_log(Some(&subject(42)), "e", "the executor ended with exit code 11", "one\ntwo");
+            executor_log(None, "e", "the executor was ended by signal 9", "");
             tracing::warn!(component = "config", "a file is strange");
         });
     }

@@ -46,6 +46,27 @@ async fn counts(world: &World, name: &str, labels: &str) {
     }
 }
 
+/// §3, NEW-26: what a killed executor said last is told once, before its folder goes; one that ended in order is no news.
+#[tokio::test]
+async fn the_last_words_of_a_killed_executor() {
+    let world = world(1).await;
+    let fine = world.push_one(job("fine", &["say here"]));
+    world.ends_as(fine, Status::Success, SOON).await;
+    world.nothing_left().await;
+    let killed = world.push_one(job("killed", &["gate never"]));
+    world.desk.arrived("never", 1, SOON).await;
+    world.signal_only(&world.executor_processes(), Signal::Kill);
+    world.ends_as(killed, Status::Failure, SOON).await;
+    world.nothing_left().await;
+    let of = |job| lines(&world, job).into_iter().filter(|line| line["message"] == "executor log").collect::<Vec<_>>();
+    let told = of(killed);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((&told[0]["level"], &told[0]["cause"]), (&json!("WARN"), &json!("the executor was ended by signal 9")));
+    assert!(told[0]["said"].as_str().unwrap().contains("the exact SVID is there"), "{told:?}");
+    assert!(of(fine).is_empty());
+    world.finish().await;
+}
+
 /// WRK-4, PRC-3, NEW-127, §3: every line of a task that succeeds, in order.
 #[tokio::test]
 async fn one_whole_task() {

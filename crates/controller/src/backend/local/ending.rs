@@ -32,6 +32,7 @@ pub(super) async fn delete(backend: &LocalBackend, name: &str) -> Result<(), Bac
     });
     ended.await?.map_err(|error| transient(format!("executor {name} is not gone yet: {error}")))?;
     backend.forget_identity(name);
+    backend.told().remove(name);
     Ok(())
 }
 

@@ -1,9 +1,16 @@
 //! The output of an executor, kept in two files of bounded size.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// What stands behind the name of the earlier file.
+const OLDER: &str = "log.1";
+
+/// Of a tail.
+const TAIL_LINES: usize = 20;
+const TAIL_BYTES: usize = 4 << 10;
 
 /// A file reaches this size, becomes `executor.log.1` in place of the earlier one, and a new one begins.
 const FILE_LIMIT: u64 = 8 << 20;
@@ -27,6 +34,28 @@ pub(super) fn keep(mut source: impl Read, path: PathBuf) {
     }
 }
 
+/// The last lines of a log, [`TAIL_LINES`] of them in [`TAIL_BYTES`] at most, without what could move a cursor. Empty
+/// where there is no log.
+pub(super) fn tail(path: &Path) -> String {
+    let [older, newer] = [path.with_extension(OLDER), path.to_owned()].map(|path| end_of(&path).unwrap_or_default());
+    let mut end = [older, newer].concat();
+    end.drain(..end.len().saturating_sub(TAIL_BYTES));
+    let text = String::from_utf8_lossy(&end);
+    // The first line may have lost its beginning.
+    let text = if end.len() < TAIL_BYTES { &text[..] } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
+    let lines: Vec<_> = text.lines().collect();
+    let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+    last.join("\n").replace(|c: char| c.is_control() && c != '\n', " ")
+}
+
+fn end_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES as u64)))?;
+    let mut end = Vec::new();
+    file.take(TAIL_BYTES as u64).read_to_end(&mut end).map(|_| end)
+}
+
 struct Log {
     path: PathBuf,
     file: Option<File>,
@@ -40,7 +69,7 @@ impl Log {
         self.size += text.len() as u64;
         if self.size >= self.limit {
             self.file = None;
-            fs::rename(&self.path, self.path.with_extension("log.1"))?;
+            fs::rename(&self.path, self.path.with_extension(OLDER))?;
         }
         written
     }
@@ -77,6 +106,27 @@ mod tests {
         assert!(older.len() <= 109 && newer.len() <= 109, "{} {}", older.len(), newer.len());
         assert!(format!("{older}{newer}").ends_with("line 098\nline 099\n"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    /// The last lines of both files, whole ones only, and never more than 20 in 4 KiB.
+    #[test]
+    fn the_tail_is_bounded_and_of_whole_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("executor.log");
+        assert_eq!(tail(&path), "");
+        fs::write(path.with_extension(OLDER), "one\ntwo\n").unwrap();
+        assert_eq!(tail(&path), "one\ntwo");
+        fs::write(&path, "three \u{1b}[31m\nlast").unwrap();
+        assert_eq!(tail(&path), "one\ntwo\nthree  [31m\nlast");
+        let many: String = (0..100).map(|n| format!("line {n}\n")).collect();
+        fs::write(&path, many).unwrap();
+        let lines: Vec<_> = (80..100).map(|n| format!("line {n}")).collect();
+        assert_eq!(tail(&path), lines.join("\n"));
+        let long = "x".repeat(1500);
+        fs::write(&path, format!("{long}\n{long}\n{long}\nend\n")).unwrap();
+        assert_eq!(tail(&path), format!("{long}\n{long}\nend"));
+        fs::write(&path, "y".repeat(10_000)).unwrap();
+        assert_eq!(tail(&path), "");
     }
 
     /// Where no log can be written the reader still takes everything.

@@ -17,13 +17,13 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::id::{InstanceId, executor_name};
+use domain::id::{Backend as BackendKind, InstanceId, assignment_of_name, executor_name};
 use domain::identity::SpiffeId;
 use domain::metadata::{ExecutorRecord, Mark, Unreadable};
 use domain::reason::Reason;
@@ -35,6 +35,7 @@ use self::folder::{Durability, Folder, Meta};
 use self::isolation::{Isolation, JobUser, UserRange, Users, Walls};
 use self::watch::Watch;
 use super::{Backend, BackendError, Ensured, ExecutorState, Launch, Marked, Observed};
+use crate::telemetry::events::{Subject, executor_log};
 
 /// A path longer than this cannot be a socket's address (`sun_path`, less the closing zero).
 const SOCKET_PATH_LIMIT: usize = 107;
@@ -110,6 +111,8 @@ pub struct LocalBackend {
     bind: Bind,
     identities: Mutex<HashMap<String, Identity>>,
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Executors whose end was told.
+    told: Mutex<BTreeSet<String>>,
     watch: Watch,
     users: Users,
 }
@@ -138,6 +141,7 @@ impl LocalBackend {
             bind,
             identities: Mutex::default(),
             turns: Mutex::default(),
+            told: Mutex::default(),
             watch: Watch::default(),
             users: Users::new(config.users.clone()),
             config,
@@ -206,6 +210,29 @@ impl LocalBackend {
         self.identities.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn told(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an executor said last that ended abnormally, once in the life of this process: its folder goes with its end.
+    /// One that we end ourselves is no news.
+    async fn tell_last_words(&self, observed: &Observed) {
+        let how = match &observed.state {
+            ExecutorState::Ended(exit) if !exit.is_orderly() => exit.to_string(),
+            ExecutorState::Vanished => ExecutorState::VANISHED.to_owned(),
+            _ => return,
+        };
+        let name = &observed.name;
+        let ended_by_us = matches!(self.identities().get(name), Some(Identity::Withdrawn));
+        if !self.told().insert(name.clone()) || ended_by_us {
+            return;
+        }
+        let log = self.folder(name).log();
+        // Without an answer of the disk there is nothing to tell but the end, which others tell.
+        let Ok(said) = on_files(move || log::tail(&log)).await else { return };
+        executor_log(subject_of(observed).as_ref(), name, &how, &said);
+    }
+
     async fn turn(&self, name: &str) -> Turn {
         self.queue_for(name).lock_owned().await
     }
@@ -257,7 +284,10 @@ impl LocalBackend {
                 }
             }
             (ExecutorState::Pending, Err(_)) => {}
-            (ExecutorState::Ended(_) | ExecutorState::Vanished, _) => self.forget_identity(name),
+            (ExecutorState::Ended(_) | ExecutorState::Vanished, _) => {
+                self.tell_last_words(observed).await;
+                self.forget_identity(name);
+            }
         }
     }
 }
@@ -345,6 +375,15 @@ fn read_record(folder: &Folder, name: &str, instance: &InstanceId) -> Result<Exe
         return Err(unreadable("instance", whose));
     }
     Ok(record)
+}
+
+/// Whose end it is, as far as the object or its name says.
+fn subject_of(observed: &Observed) -> Option<Subject> {
+    let backend = Some(BackendKind::Local);
+    match &observed.record {
+        Ok(record) => Some(Subject { backend, assignment: record.id, epoch: Some(record.epoch) }),
+        Err(_) => assignment_of_name(&observed.name).map(|id| Subject::waiting(backend, id)),
+    }
 }
 
 /// A name comes back to us from outside; it must not lead out of the folder of the executors.
