@@ -115,7 +115,10 @@ impl Reap {
         let mut strays = Strays::default();
         for object in objects {
             match &object.record {
-                Ok(record) if record.instance != self.instance => {}
+                Ok(record) if record.instance != self.instance => {
+                    let why = self.meet_earlier(record, &object.name, &object.state);
+                    strays.unreadable.insert(object.name.clone(), why);
+                }
                 Ok(record) => {
                     let (record, name) = (record.clone(), object.name.clone());
                     if self.meet(&record, &name, object.state) == Met::Stray {
@@ -124,7 +127,8 @@ impl Reap {
                     seen.insert((record.id, record.epoch));
                 }
                 Err(problem) => {
-                    strays.unreadable.insert(object.name.clone(), problem.to_string());
+                    let why = format!("{problem}; when its job is over, delete its folder");
+                    strays.unreadable.insert(object.name.clone(), why);
                 }
             }
         }
@@ -167,6 +171,30 @@ impl Reap {
         }
         self.tell(record, name, state);
         Met::Known
+    }
+
+    /// An executor of an earlier registration: nothing of it reaches Gitea any more, since its runner is not ours now. It
+    /// holds its slot as long as its job runs, and at most to the end that was set for it; nobody but us removes it.
+    fn meet_earlier(self: &Arc<Self>, record: &ExecutorRecord, name: &str, state: &ExecutorState) -> String {
+        let whose =
+            format!("it belongs to {}, an earlier registration, and this is {}", record.instance, self.instance);
+        if *state == ExecutorState::Running && self.board.now() < record.deadline {
+            return format!("{whose}; it is removed when its job is over, at {} at the latest", record.deadline);
+        }
+        let subject = Subject { backend: Some(self.kind), assignment: record.id, epoch: Some(record.epoch) };
+        let cause = whose.clone();
+        self.work_on(name.to_owned(), |this, name| async move {
+            match this.backend.delete(&name).await {
+                Ok(()) => {
+                    this.ops.metrics.reaped("earlier_registration");
+                    let detail = Detail { cause: Some(&cause), ..Detail::default() };
+                    executor_transition(ExecutorEvent::Deleted, &subject, &name, None, detail);
+                    this.board.wake();
+                }
+                Err(error) => assignment_processing_error(&subject, &format!("removal: {error}")),
+            }
+        });
+        format!("{whose}; it is being removed")
     }
 
     fn tell(self: &Arc<Self>, record: &ExecutorRecord, name: &str, state: ExecutorState) {
@@ -216,10 +244,7 @@ impl Reap {
                 let subject = Subject::waiting(Some(self.kind), id);
                 executor_transition(ExecutorEvent::Quarantined, &subject, name, None, detail);
             }
-            backend_lifecycle_error(
-                self.kind,
-                &format!("{name} is set apart and holds a slot: {problem}; when its job is over, delete its folder"),
-            );
+            backend_lifecycle_error(self.kind, &format!("{name} is set apart and holds a slot: {problem}"));
         }
     }
 

@@ -25,7 +25,8 @@ pub trait Backend: Send + Sync + 'static {
     /// [`BackendError`]. After [`BackendError::Transient`] an executor may exist; call again.
     fn ensure(&self, launch: Launch) -> BoxFuture<'_, Result<Ensured, BackendError>>;
 
-    /// Every executor of ours, unreadable ones included (POD-13, NEW-56).
+    /// Every executor of ours, unreadable ones included (POD-13, NEW-56), and what nobody but us can own although an
+    /// earlier registration made it.
     ///
     /// # Errors
     /// [`BackendError`] when the list as a whole cannot be had; it is then no evidence of anything (NEW-62).

@@ -120,7 +120,7 @@ async fn a_deleted_registration_is_told_and_replaced() {
     world.serves_another_job().await;
     let log = world.controller.log();
     assert!(
-        log.contains("an earlier registration") && log.contains("when its job is over, delete its folder"),
+        log.contains("an earlier registration") && log.contains("it is removed when its job is over, at "),
         "{log}"
     );
 }

@@ -40,6 +40,36 @@ async fn a_killed_controller_adopts_its_job() {
     world.finish().await;
 }
 
+/// NEW-2, NEW-62: what an earlier registration left holds its slot while it runs, and is removed with a reason when it has
+/// ended; nobody has to delete a folder.
+#[tokio::test]
+async fn an_executor_of_an_earlier_registration_goes_when_it_has_ended() {
+    let mut world = world(1).await;
+    let earlier = world.push_one(job("earlier", &["gate never"]));
+    world.desk.arrived("never", 1, SOON).await;
+    world.allow(Allowance::Unended(earlier));
+    world.allow(Allowance::RegisteredAgain);
+    let acked = |world: &World| world.log().contains(r#""event":"acked""#).then_some(()).ok_or(world.log());
+    world.eventually("its message left the queue", SOON, acked).await;
+    world.kill9();
+    std::fs::remove_file(world.state().join("registration.json")).unwrap();
+    world.restart();
+    let says = |word: &'static str| {
+        move |world: &World| if world.log().contains(word) { Ok(()) } else { Err(format!("no {word:?}")) }
+    };
+    world.eventually("it is told", SOON, says("an earlier registration, and this is")).await;
+    assert!(world.log().contains("it is removed when its job is over, at "), "{}", world.log());
+    assert_eq!(world.runners().len(), 1, "the job lives on");
+    let (_, status) = world.status().await;
+    assert!(status.contains("local: 1 of 1 slots used"), "{status}");
+    world.signal_only(&world.executor_processes(), Signal::Kill);
+    let gone = |world: &World| if world.executors().is_empty() { Ok(()) } else { Err("still there".to_owned()) };
+    world.eventually("it is removed", SOON, gone).await;
+    let next = world.push_one(job("next", &["say here"]));
+    world.ends_as(next, Status::Success, SOON).await;
+    world.finish().await;
+}
+
 /// CMP-10: the end in order leaves the job alone and says success itself.
 #[tokio::test]
 async fn a_controller_ended_in_order_adopts_its_job() {

@@ -267,23 +267,25 @@ impl LocalBackend {
     /// none, and what a former process made and did not start is started.
     async fn attend(&self, observed: &Observed) {
         let name = &observed.name;
-        match (&observed.state, &observed.record) {
+        // What an earlier registration left is watched; it gets no identity and is not started.
+        let record = observed.record.as_ref().ok().filter(|record| record.instance == self.config.instance);
+        match (&observed.state, record) {
             (ExecutorState::Running, record) => {
                 if let Ok(supervisor) = self.folder(name).supervisor() {
                     self.watch.follow(name, &supervisor);
                 }
-                if let Ok(record) = record
+                if let Some(record) = record
                     && let Err(error) = self.serve_identity(name, record).await
                 {
                     tracing::warn!(executor = %name, %error, "identity not served; the next pass tries again");
                 }
             }
-            (ExecutorState::Pending, Ok(record)) => {
+            (ExecutorState::Pending, Some(record)) => {
                 if let Err(error) = starting::resume(self, name, record).await {
                     tracing::warn!(executor = %name, %error, "executor not started; the next pass tries again");
                 }
             }
-            (ExecutorState::Pending, Err(_)) => {}
+            (ExecutorState::Pending, None) => {}
             (ExecutorState::Ended(_) | ExecutorState::Vanished, _) => {
                 self.tell_last_words(observed).await;
                 self.forget_identity(name);
@@ -299,8 +301,8 @@ impl Backend for LocalBackend {
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<Observed>, BackendError>> {
         async move {
-            let (executors, instance) = (self.executors.clone(), self.config.instance.clone());
-            let observed = on_files(move || observe_all(&executors, &instance)).await?;
+            let executors = self.executors.clone();
+            let observed = on_files(move || observe_all(&executors)).await?;
             let observed = observed.map_err(|error| transient(format!("{}: {error}", self.executors.display())))?;
             join_all(observed.iter().map(|observed| self.attend(observed))).await;
             Ok(observed)
@@ -343,7 +345,7 @@ impl Backend for LocalBackend {
     }
 }
 
-fn observe_all(executors: &Path, instance: &InstanceId) -> io::Result<Vec<Observed>> {
+fn observe_all(executors: &Path) -> io::Result<Vec<Observed>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(executors)? {
         let entry = entry?;
@@ -352,7 +354,7 @@ fn observe_all(executors: &Path, instance: &InstanceId) -> io::Result<Vec<Observ
         if !name.starts_with('.') {
             let folder = Folder::new(entry.path());
             let state = folder.state();
-            let record = read_record(&folder, &name, instance);
+            let record = read_record(&folder, &name);
             // A folder may have gone between the two, which is not a quarantine.
             if folder.exists() {
                 all.push(Observed { name, record, state });
@@ -363,16 +365,12 @@ fn observe_all(executors: &Path, instance: &InstanceId) -> io::Result<Vec<Observ
     Ok(all)
 }
 
-fn read_record(folder: &Folder, name: &str, instance: &InstanceId) -> Result<ExecutorRecord, Unreadable> {
+fn read_record(folder: &Folder, name: &str) -> Result<ExecutorRecord, Unreadable> {
     let unreadable = |key: &str, problem: String| Unreadable { key: key.to_owned(), problem };
     let meta = folder.read_meta().map_err(|error| unreadable("meta.json", error.to_string()))?;
     let record = ExecutorRecord::parse(&meta.labels, &meta.annotations)?;
     if name_of(&record) != name {
         return Err(unreadable("name", format!("the folder {name} holds executor {}", name_of(&record))));
-    }
-    if record.instance != *instance {
-        let whose = format!("it belongs to {}, an earlier registration, and this is {instance}", record.instance);
-        return Err(unreadable("instance", whose));
     }
     Ok(record)
 }

@@ -73,18 +73,28 @@ async fn an_unreadable_folder_is_quarantined() {
     assert!(backend.list().await.unwrap().is_empty());
 }
 
-/// NEW-56, ENV-8: what an earlier registration left is set apart, and says so.
+/// NEW-2, ENV-8: what an earlier registration left is listed as what it is; it gets no identity and is not started.
 #[tokio::test]
-async fn a_folder_of_another_instance_is_quarantined() {
+async fn a_folder_of_another_instance_is_left_alone() {
     let host = Host::new();
-    host.controller("exec sleep 1000").ensure(launch(1)).await.unwrap();
+    let former = host.controller("exec sleep 1000");
+    former.ensure(launch(1)).await.unwrap();
+    drop(former);
+    let pending = host.folder(&name(2));
+    let file = starting::launch_file(&host.config("exit"), &pending, &launch(2));
+    let meta = meta_of(&record(2));
+    pending.create(&folder::Contents { meta: &meta, launch: &file, capability: "c" }).unwrap();
     let config = LocalConfig { instance: "there".parse().unwrap(), ..host.config("") };
     let backend = host.controller_with(config);
     let listed = backend.list().await.unwrap();
-    let problem = listed[0].record.as_ref().unwrap_err().to_string();
-    assert_eq!(problem, "instance: it belongs to here, an earlier registration, and this is there");
-    assert_eq!(listed[0].state, ExecutorState::Running);
-    backend.delete(&name(1)).await.unwrap();
+    let seen: Vec<_> = listed.iter().map(|o| (o.record.as_ref().unwrap().instance.as_str(), o.state.clone())).collect();
+    assert_eq!(seen, [("here", ExecutorState::Running), ("here", ExecutorState::Pending)]);
+    assert!(!host.is_served(&name(1)) && !host.is_served(&name(2)));
+    assert_eq!(state(&backend, &name(2)).await, Some(ExecutorState::Pending));
+    for n in [1, 2] {
+        backend.delete(&name(n)).await.unwrap();
+    }
+    assert!(backend.list().await.unwrap().is_empty());
 }
 
 /// A crash while a folder was made or removed leaves nothing that counts, and the next start takes it away.
