@@ -20,6 +20,7 @@ use crate::config::raw::Raw;
 use crate::config::{
     self, Config, ConfigErrors, IsolationKind, Log, LogFormat, LogLevel, Supplied, effective, validate,
 };
+use crate::descriptors::Descriptors;
 use crate::lease::Held;
 use crate::manual;
 use crate::ops::{client, status, svid};
@@ -114,7 +115,7 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
                 prepared.warnings.push(words::AS_ROOT.to_owned());
             }
             let Prepared { config, runner, walls, warnings, .. } = prepared;
-            let code = run_app(Start { config, runner, walls }, &warnings, lead).await;
+            let code = run_app(Start { config, runner, walls, descriptors: Descriptors::raise() }, &warnings, lead).await;
             if here.terminal && code == ExitCode::SUCCESS {
                 say(words::GOODBYE);
             }
@@ -147,7 +148,7 @@ async fn start(config: Config) -> Result<(Start, Held), StartError> {
     let lead = standalone::lead(state).await?;
     let jobs = (&config.local, &config.runner);
     let (runner, walls) = standalone::judge_host(jobs, program, state, patience).await?;
-    Ok((Start { config, runner, walls }, lead))
+    Ok((Start { config, runner, walls, descriptors: Descriptors::raise() }, lead))
 }
 
 async fn run_app(start: Start, warnings: &[String], lead: Held) -> ExitCode {

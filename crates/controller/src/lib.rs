@@ -10,6 +10,7 @@ pub mod clock;
 pub mod command;
 pub mod config;
 pub mod correspondence;
+pub mod descriptors;
 pub mod facade;
 pub mod fetch;
 pub mod files;

@@ -207,7 +207,11 @@ fn no_start_without_the_official_runner() {
     for (variable, path, problem) in [
         ("PATH", "/nowhere", "the official Gitea runner was not found: no gitea-runner or act_runner in PATH"),
         ("GITEA_RUNNER_BINARY", "their-runner", "the official Gitea runner was not found: no their-runner in PATH"),
-        ("GITEA_RUNNER_BINARY", &key, &format!("{key} cannot be used as the official Gitea runner: it is not executable for this user")),
+        (
+            "GITEA_RUNNER_BINARY",
+            &key,
+            &format!("{key} cannot be used as the official Gitea runner: it is not executable for this user"),
+        ),
     ] {
         let controller = run(&["controller"], &[&settings[..], &[(variable, path)]].concat());
         let standalone = run(&standalone, &[(variable, path)]);
@@ -276,6 +280,53 @@ async fn a_full_disk_is_one_message() {
     }
     assert_eq!(gitea.counters().registers, 0);
 }
+
+/// NEW-98: a flood of connections leaves files for everything else, `status` says when there are few, and the soft limit
+/// is raised.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_connections_leaves_files_for_the_rest() {
+    let gitea = testkit::gitea::Gitea::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let (state, token, runner) = (dir.path().join("s"), dir.path().join("token"), dir.path().join("gitea-runner"));
+    std::fs::write(&token, gitea.registration_token()).unwrap();
+    std::fs::write(&runner, "#!/bin/sh\necho --once; echo gitea-runner version 1.0.8\n").unwrap();
+    std::fs::set_permissions(&runner, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "ulimit -Sn 100; ulimit -Hn 160; exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_gitea-dynamic-runner"),
+    ]);
+    command.args(["standalone", "--isolation", "none", "--gitea", &gitea.url(), "--registration-token-file"]);
+    command.arg(&token).arg("--state").arg(&state).env("GITEA_RUNNER_BINARY", &runner).stderr(Stdio::null());
+    let mut program = Ends(command.spawn().unwrap());
+    gitea.wait_for("a FetchTask came", |gitea| gitea.counters().fetches > 0, PATIENCE).await.unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", program.0.id())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().skip(3).take(2).collect::<Vec<_>>(), ["160", "160"]);
+    let port = std::fs::read_to_string(state.join("facade.port")).unwrap();
+    let port = port.trim().parse().unwrap();
+    let flood: Vec<_> = (0..150).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let mut status = Command::new("timeout");
+    status.args(["5", env!("CARGO_BIN_EXE_gitea-dynamic-runner"), "status", "--state"]).arg(&state);
+    let status = status.output().unwrap();
+    let told = text(&status.stdout);
+    assert!(told.contains("SHORTAGE: this process may open 160 files, so that 46 connections"), "{status:?}");
+    drop(flood);
+    program.0.kill().unwrap();
+}
+
+/// A program that ends with its test.
+struct Ends(std::process::Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _gone_already = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 const UNIT: &str = include_str!("../../../packaging/systemd/gitea-dynamic-runner.service");
 

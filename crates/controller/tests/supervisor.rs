@@ -22,7 +22,8 @@ impl Supervisor {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().join("executors/one");
         // Root gives each job a user of its own, everybody else a user namespace.
-        let (user, owner) = if geteuid().is_root() { (json!({ "own": JOB }), Some(JOB)) } else { (json!("ours"), None) };
+        let (user, owner) =
+            if geteuid().is_root() { (json!({ "own": JOB }), Some(JOB)) } else { (json!("ours"), None) };
         std::fs::create_dir_all(folder.join("api")).unwrap();
         for own in ["own", "work", "work/tmp"] {
             std::fs::create_dir(folder.join(own)).unwrap();
@@ -34,6 +35,7 @@ impl Supervisor {
             "args": ["-c", script],
             "env": { "PATH": "/usr/local/bin:/usr/bin:/bin" },
             "isolation": { "walls": walls, "user": user },
+            "open_files": FILES,
         });
         std::fs::write(folder.join("launch.json"), launch.to_string()).unwrap();
         std::fs::write(folder.join("lock"), "").unwrap();
@@ -62,7 +64,8 @@ impl Supervisor {
         until("handled", || {
             let status = std::fs::read_to_string(&status).unwrap();
             let of = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
-            let pending = u64::from_str_radix(&of("ShdPnd:"), 16).unwrap() | u64::from_str_radix(&of("SigPnd:"), 16).unwrap();
+            let pending =
+                u64::from_str_radix(&of("ShdPnd:"), 16).unwrap() | u64::from_str_radix(&of("SigPnd:"), 16).unwrap();
             pending == 0 && of("State:").starts_with('S')
         });
     }
@@ -76,6 +79,7 @@ impl Drop for Supervisor {
 }
 
 const JOB: u32 = 2_000_000;
+const FILES: u64 = 99;
 
 fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -97,7 +101,16 @@ fn sigterm_waits_for_an_executor_that_does_not_listen_yet() {
     std::fs::write(supervisor.path("work/gate"), "").unwrap();
     supervisor.made("listens");
     until("the last word", || supervisor.path("exit.json").exists());
-    let exit: serde_json::Value = serde_json::from_slice(&std::fs::read(supervisor.path("exit.json")).unwrap()).unwrap();
+    let exit: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(supervisor.path("exit.json")).unwrap()).unwrap();
     assert_eq!((&exit["code"], &exit["signal"]), (&json!(7), &json!(null)));
     assert!(supervisor.process.wait().unwrap().success());
+}
+
+/// NEW-98: the limit of open files that the controller raised for itself is none of a job's.
+#[test]
+fn an_executor_has_the_limit_of_open_files_that_it_was_given() {
+    let supervisor = Supervisor::start("ulimit -Sn > limit; touch told; sleep 60");
+    supervisor.made("told");
+    assert_eq!(std::fs::read_to_string(supervisor.path("work/limit")).unwrap().trim(), FILES.to_string());
 }

@@ -15,6 +15,7 @@ use domain::id::{AssignmentId, TaskId};
 
 use crate::board::Board;
 use crate::config::Config;
+use crate::descriptors::Descriptors;
 use crate::facade::Upstream;
 use crate::lease::Held;
 use crate::ops::readiness::Leader;
@@ -35,6 +36,8 @@ pub struct Start {
     pub runner: Found,
     /// What keeps jobs apart.
     pub walls: Proven,
+    /// How many files it may open.
+    pub descriptors: Descriptors,
 }
 
 /// Runs a controller until a signal or a failure. Whoever calls proves that it leads.

@@ -24,6 +24,7 @@ use crate::backend::local::{Bind, LocalBackend, LocalConfig, Serving};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
+use crate::descriptors::Descriptors;
 use crate::config::{Config, IdentitySource, IsolationKind, table};
 use crate::files;
 use crate::gitea::{Credential, Gitea};
@@ -63,6 +64,8 @@ pub(super) struct Parts {
     pub(super) facade_listener: TcpListener,
     pub(super) ops_listener: TcpListener,
     pub(super) tracker: TaskTracker,
+    /// Most connections of jobs at a time.
+    pub(super) connections: usize,
 }
 
 /// Our own identity, and the socket it comes from when we issue it ourselves.
@@ -95,7 +98,13 @@ impl Serving for ServedIdentity {
 }
 
 impl Parts {
-    pub(super) async fn build(Start { config, runner, walls }: Start, secrets: Secrets) -> anyhow::Result<Self> {
+    pub(super) async fn build(start: Start, secrets: Secrets) -> anyhow::Result<Self> {
+        let Start { config, runner, walls, descriptors } = start;
+        let slots = config.capacity.local.get();
+        let (connections, shortage) = (descriptors.connections(slots), descriptors.shortage(slots));
+        if let Some(shortage) = &shortage {
+            tracing::warn!(component = "controller", "{shortage}");
+        }
         let clock = Clock::start();
         let facade_listener = bind("RUNNER_FACADE_LISTEN", config.facade.listen).await?;
         let ops_listener = crate::ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
@@ -111,12 +120,12 @@ impl Parts {
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config), clock, chronicle));
-        let backend = Arc::new(LocalBackend::new(local(&config, &runner, &walls)?, bind_identity)?);
+        let backend = Arc::new(LocalBackend::new(local(&config, &runner, &walls, descriptors)?, bind_identity)?);
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
         let sealing = Arc::new(Sealing::new(seals, SUBJECT_BASE, config.instance.clone()));
         let unopened = Arc::new(Unopened::load(queue.ledger(), metrics.clone()).await?);
-        let ops = ops(&config, &board, metrics, &unopened, clock);
+        let ops = ops(&config, &board, metrics, &unopened, clock, shortage);
         let tracker = TaskTracker::new();
         Ok(Self {
             board,
@@ -132,6 +141,7 @@ impl Parts {
             facade_listener,
             ops_listener,
             tracker,
+            connections: usize::try_from(connections).unwrap_or(usize::MAX),
             config,
         })
     }
@@ -185,7 +195,12 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     Ok((Identity { own, lifetime: config.identity.svid_ttl, socket: Some(served) }, bind))
 }
 
-fn local(config: &Config, runner: &Found, walls: &Proven) -> anyhow::Result<LocalConfig> {
+fn local(
+    config: &Config,
+    runner: &Found,
+    walls: &Proven,
+    descriptors: Descriptors,
+) -> anyhow::Result<LocalConfig> {
     // Jobs see their folder at this path, where a link on the way may be hidden from them.
     let state = config.state_dir.canonicalize().context("STATE_DIR")?;
     Ok(LocalConfig {
@@ -200,6 +215,7 @@ fn local(config: &Config, runner: &Found, walls: &Proven) -> anyhow::Result<Loca
         environment: config.runner.environment.clone(),
         program: None,
         supervise: vec![LocalConfig::SUPERVISE.to_owned()],
+        open_files: descriptors.inherited,
     })
 }
 
@@ -233,7 +249,7 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Unopened>, clock: Clock) -> Ops {
+fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Unopened>, clock: Clock, shortage: Option<String>) -> Ops {
     let (instance, components) =
         (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
     let (board, unopened, isolation) = (Arc::clone(board), Arc::clone(unopened), config.local.isolation);
@@ -247,6 +263,7 @@ fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Uno
         clock,
         snapshot: Arc::new(move |at| StatusSnapshot {
             set_aside: unopened.set_aside(),
+            shortage: shortage.clone(),
             ..snapshot(&board, instance.as_str(), components.clone(), &room, isolation, at)
         }),
     }

@@ -155,6 +155,7 @@ fn facade(parts: &Parts, upstream: Upstream, capabilities: Arc<OnceLock<Option<S
         upstream,
         ops: parts.ops.clone(),
         tracker: parts.tracker.clone(),
+        connections: parts.connections,
     }
 }
 

@@ -125,7 +125,7 @@ mod tests {
 
     impl Desk {
         fn new(read: Duration) -> Self {
-            Self(Arc::new(Intake { shares: Arc::new(Shares::new()), read }))
+            Self(Arc::new(Intake { shares: Arc::new(Shares::new(1024)), read }))
         }
 
         /// What a message is answered; a good one with its length.

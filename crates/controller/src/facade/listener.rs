@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -20,11 +21,12 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Serves the facade until `stop`; then no connection is accepted, idle ones end, and running calls are finished
 /// within the caller's drain time. Whoever drops this ends the connections.
 pub async fn serve(listener: TcpListener, acceptor: TlsAcceptor, facade: Arc<Facade>, stop: CancellationToken) {
+    let room = Arc::new(Semaphore::new(facade.connections));
     let house = Arc::new(facade.house());
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &room) => accepted,
             Some(ended) = connections.join_next() => {
                 noticed(ended);
                 continue;
@@ -32,8 +34,12 @@ pub async fn serve(listener: TcpListener, acceptor: TlsAcceptor, facade: Arc<Fac
             () = stop.cancelled() => break,
         };
         match accepted {
-            Ok((stream, _address)) => {
-                connections.spawn(connection(stream, acceptor.clone(), Arc::clone(&house), stop.clone()));
+            Ok((stream, place)) => {
+                let served = connection(stream, acceptor.clone(), Arc::clone(&house), stop.clone());
+                connections.spawn(async move {
+                    served.await;
+                    drop(place);
+                });
             }
             // Out of file descriptors, or the peer gave up: neither is worth ending the facade.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -42,6 +48,13 @@ pub async fn serve(listener: TcpListener, acceptor: TlsAcceptor, facade: Arc<Fac
     while let Some(ended) = connections.join_next().await {
         noticed(ended);
     }
+}
+
+/// The next connection that there is room for; the others wait in the kernel. The semaphore is never closed.
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(room).acquire_owned().await.map_err(std::io::Error::other)?;
+    let (stream, _address) = listener.accept().await?;
+    Ok((stream, place))
 }
 
 /// A panic in a call ends its connection and nobody else's (NEW-150).

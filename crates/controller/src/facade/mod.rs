@@ -63,12 +63,14 @@ pub struct Facade {
     pub ops: Ops,
     /// Calls under way: they are finished even when the executor has gone.
     pub tracker: TaskTracker,
+    /// Most connections at a time.
+    pub connections: usize,
 }
 
 impl Facade {
     /// What the listener serves.
     fn house(self: Arc<Self>) -> House {
-        let shares = Arc::new(Shares::new());
+        let shares = Arc::new(Shares::new(self.connections));
         let gate = Arc::new(Gate {
             board: Arc::clone(&self.board),
             ring: Arc::clone(&self.ring),

@@ -16,7 +16,8 @@ const TOTAL: usize = 256 << 20;
 const OF_ONE: usize = 32 << 20;
 /// Messages up to this size wait for their own job's part only: a small call gets through whatever others do.
 const SMALL: usize = super::SMALL_BODY;
-/// Connections of one job: a package manager's parallel downloads, each of which is one.
+/// Most connections of one job: a package manager's parallel downloads, each of which is one. No job gets more than half
+/// of all.
 const CONNECTIONS: usize = 256;
 /// What is counted at once; semaphores count in 32 bits.
 const UNIT: usize = 1 << 10;
@@ -37,6 +38,7 @@ pub(super) struct Seat {
 /// See the module.
 pub(super) struct Shares {
     total: Arc<Semaphore>,
+    connections: usize,
     jobs: Mutex<HashMap<AssignmentId, Weak<Job>>>,
 }
 
@@ -46,8 +48,10 @@ struct Job {
 }
 
 impl Shares {
-    pub(super) fn new() -> Self {
-        Self { total: Arc::new(Semaphore::new(TOTAL / UNIT)), jobs: Mutex::default() }
+    /// `connections` are there at a time for all jobs together.
+    pub(super) fn new(connections: usize) -> Self {
+        let connections = CONNECTIONS.min(connections / 2);
+        Self { total: Arc::new(Semaphore::new(TOTAL / UNIT)), connections, jobs: Mutex::default() }
     }
 
     /// Waits until there is room for a message of so many bytes, at most [`super::LARGE_BODY`].
@@ -79,7 +83,7 @@ impl Shares {
         jobs.retain(|_, job| job.strong_count() > 0);
         let job = Arc::new(Job {
             memory: Arc::new(Semaphore::new(OF_ONE / UNIT)),
-            connections: Arc::new(Semaphore::new(CONNECTIONS)),
+            connections: Arc::new(Semaphore::new(self.connections)),
         });
         jobs.insert(id, Arc::downgrade(&job));
         job
@@ -103,7 +107,7 @@ mod tests {
     /// have again.
     #[test]
     fn a_flood_waits_for_itself() {
-        let shares = Shares::new();
+        let shares = Shares::new(1024);
         let take = |task, bytes| shares.memory(id(task), bytes).now_or_never().flatten();
         let mut first = vec![take(1, LARGE).unwrap(), take(1, LARGE).unwrap()];
         assert!(take(1, LARGE).is_none());
@@ -116,7 +120,7 @@ mod tests {
     /// NEW-98: many that flood leave the small calls of the others alone, and stay inside the total.
     #[test]
     fn many_floods_leave_small_calls_alone() {
-        let shares = Shares::new();
+        let shares = Shares::new(1024);
         let take = |task, bytes| shares.memory(id(task), bytes).now_or_never().flatten();
         let all: Vec<_> = (1..=TOTAL / LARGE).map(|task| take(i64::try_from(task).unwrap(), LARGE).unwrap()).collect();
         assert!(take(1000, LARGE).is_none());
@@ -128,11 +132,14 @@ mod tests {
     /// NEW-98: connections are counted per job.
     #[test]
     fn connections_are_counted() {
-        let shares = Shares::new();
+        let shares = Shares::new(1024);
         let seats: Vec<_> = (0..CONNECTIONS).map(|_| shares.seat(id(1)).unwrap()).collect();
         assert!(shares.seat(id(1)).is_none());
         assert!(shares.seat(id(2)).is_some());
         drop(seats);
         assert!(shares.seat(id(1)).is_some());
+        let few = Shares::new(4);
+        let _half = [few.seat(id(1)).unwrap(), few.seat(id(1)).unwrap()];
+        assert!(few.seat(id(1)).is_none() && few.seat(id(2)).is_some());
     }
 }

@@ -34,6 +34,9 @@ pub struct StatusSnapshot {
     /// LOCAL_ISOLATION: `full` or `none`.
     #[serde(default)]
     pub local_isolation: String,
+    /// What there is too little of, in one sentence; none when there is enough.
+    #[serde(default)]
+    pub shortage: Option<String>,
     /// The right to fetch, per backend.
     pub permits: Vec<Permits>,
     /// Tasks fetched and not yet gone.
@@ -64,6 +67,7 @@ impl StatusSnapshot {
             not_ready: Vec::new(),
             leader: Leader::Standby,
             local_isolation: String::new(),
+            shortage: None,
             permits: Vec::new(),
             held: Vec::new(),
             executors: Vec::new(),
@@ -154,6 +158,9 @@ pub fn text(status: &StatusSnapshot) -> String {
     }
     if status.local_isolation == IsolationKind::None.as_str() {
         let _ = writeln!(out, "NOT ISOLATED: {NOT_ISOLATED}");
+    }
+    if let Some(shortage) = &status.shortage {
+        let _ = writeln!(out, "SHORTAGE: {shortage}");
     }
     for p in &status.permits {
         let _ = writeln!(out, "{}: {} of {} slots used, {} waiting", p.backend, p.executors, p.capacity, p.held);

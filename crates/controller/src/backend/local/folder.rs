@@ -56,6 +56,9 @@ pub(super) struct LaunchFile {
     /// None: as our own user, with nothing between.
     #[serde(default)]
     pub(super) isolation: Option<Isolation>,
+    /// The soft limit of open files; none: the supervisor's.
+    #[serde(default)]
+    pub(super) open_files: Option<u64>,
 }
 
 impl LaunchFile {

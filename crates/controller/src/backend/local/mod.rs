@@ -82,6 +82,8 @@ pub struct LocalConfig {
     pub walls: Option<Walls>,
     /// Users for jobs behind walls, where this process is root.
     pub users: UserRange,
+    /// The soft limit of open files that executors get; none: ours.
+    pub open_files: Option<u64>,
 }
 
 impl LocalConfig {

@@ -124,7 +124,7 @@ pub(super) fn launch_file(config: &LocalConfig, folder: &Folder, launch: &Launch
         Some(Program { path, args }) => (Some(path), args),
         None => (None, vec!["executor".to_owned()]),
     };
-    LaunchFile { program, args, env, isolation: config.isolation() }
+    LaunchFile { program, args, env, isolation: config.isolation(), open_files: config.open_files }
 }
 
 /// The entries of [`launch_file`] that no other process of this host carries.

@@ -36,6 +36,7 @@ use super::folder::{Folder, LaunchFile};
 use super::isolation::stage;
 use super::log;
 use super::process::{self, Process};
+use crate::descriptors::Descriptors;
 
 /// The word on stderr that tells the controller that the executor was started.
 pub(super) const STARTED: &str = "supervisor: started";
@@ -70,6 +71,7 @@ fn supervise(folder: &Folder) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"gdr-supervisor");
     let _lock = take_lock(folder)?;
     let launch = folder.read_launch()?;
+    Descriptors::restore(launch.open_files);
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(watch_over(folder, launch))
 }
 

@@ -30,7 +30,7 @@ struct Open {
 impl Open {
     fn new(limits: Limits, svid_ends: Duration) -> Self {
         let (client, server) = tokio::io::duplex(1 << 16);
-        let (gate, over, shares) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicBool::new(false)), Shares::new());
+        let (gate, over, shares) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicBool::new(false)), Shares::new(1024));
         let begun = Arc::new(Semaphore::new(0));
         let (waits, begins, shares) = (Arc::clone(&gate), Arc::clone(&begun), Arc::new(shares));
         let slow = move |line: Extension<Arc<Line>>| async move {

@@ -73,6 +73,7 @@ async fn version(folder: &Folder, isolation: &Isolation, own: &Path, runner: &Pa
         args: vec![stage::TRIAL.to_owned(), runner.display().to_string()],
         env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
         isolation: Some(isolation.clone()),
+        open_files: None,
     };
     folder.create_for_trial(&launch).map_err(|error| format!("{}: {error}", folder.path().display()))?;
     let mut command = tokio::process::Command::from(stage::command(folder));

@@ -71,6 +71,7 @@ impl Host {
             supervise: [entry, "--exact", "--ignored", "--nocapture"].map(str::to_owned).to_vec(),
             walls: None,
             users: 2_000_000..=2_001_023,
+            open_files: None,
         }
     }
 
