@@ -24,8 +24,8 @@ use crate::backend::local::{Bind, LocalBackend, LocalConfig, Serving};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
+use crate::config::{Config, IsolationKind, table};
 use crate::descriptors::Descriptors;
-use crate::config::{Config, IdentitySource, IsolationKind, table};
 use crate::files;
 use crate::gitea::{Credential, Gitea};
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
@@ -168,13 +168,8 @@ async fn bind(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener>
 
 /// Who issues, our own identity through the Workload API either way, and how executors get theirs.
 async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
-    let IdentitySource::BuiltIn { dir } = &config.identity.source else {
-        anyhow::bail!(
-            "IDENTITY_ISSUER: local executors get their identity from the built-in issuer only; set IDENTITY_ISSUER=built-in"
-        );
-    };
     let lifetimes = Lifetimes::with_leaf(config.identity.svid_ttl)?;
-    let issuer = BuiltInIssuer::open_with(dir, config.identity.trust_domain(), lifetimes)?;
+    let issuer = BuiltInIssuer::open_with(&config.identity.authority, config.identity.trust_domain(), lifetimes)?;
     let socket = config.state_dir.join("api").join("controller.sock");
     files::new_private_folder(socket.parent().unwrap_or(&config.state_dir))?;
     let served = issuer.serve(socket, config.identity.facade_id.clone()).await?;
@@ -195,12 +190,7 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     Ok((Identity { own, lifetime: config.identity.svid_ttl, socket: Some(served) }, bind))
 }
 
-fn local(
-    config: &Config,
-    runner: &Found,
-    walls: &Proven,
-    descriptors: Descriptors,
-) -> anyhow::Result<LocalConfig> {
+fn local(config: &Config, runner: &Found, walls: &Proven, descriptors: Descriptors) -> anyhow::Result<LocalConfig> {
     // Jobs see their folder at this path, where a link on the way may be hidden from them.
     let state = config.state_dir.canonicalize().context("STATE_DIR")?;
     Ok(LocalConfig {
@@ -249,7 +239,14 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-fn ops(config: &Config, board: &Arc<Board>, metrics: Metrics, unopened: &Arc<Unopened>, clock: Clock, shortage: Option<String>) -> Ops {
+fn ops(
+    config: &Config,
+    board: &Arc<Board>,
+    metrics: Metrics,
+    unopened: &Arc<Unopened>,
+    clock: Clock,
+    shortage: Option<String>,
+) -> Ops {
     let (instance, components) =
         (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
     let (board, unopened, isolation) = (Arc::clone(board), Arc::clone(unopened), config.local.isolation);

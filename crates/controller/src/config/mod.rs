@@ -87,8 +87,8 @@ pub struct Gitea {
 pub struct Identity {
     /// How a job's SPIFFE ID is made; holds the trust domain.
     pub rules: IdentityRules,
-    /// Who issues.
-    pub source: IdentitySource,
+    /// Folder with the keys of our own certificate authority, the only issuer of this build.
+    pub authority: PathBuf,
     /// Our own SPIFFE ID, which executors accept the facade by. Inside the trust domain.
     pub facade_id: SpiffeId,
     /// Whose jobs count as trusted, and what becomes of the others (NEW-120, NEW-121).
@@ -103,18 +103,6 @@ impl Identity {
     pub fn trust_domain(&self) -> &TrustDomain {
         &self.rules.trust_domain
     }
-}
-
-/// Who issues identities.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IdentitySource {
-    /// Our own certificate authority in this folder.
-    BuiltIn {
-        /// Folder of its keys.
-        dir: PathBuf,
-    },
-    /// SPIRE or another provider behind a Workload API.
-    WorkloadApi(WorkloadEndpoint),
 }
 
 /// The server that executors talk to.

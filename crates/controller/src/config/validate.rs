@@ -11,8 +11,8 @@ use super::raw::Raw;
 use super::setting::{Need, Row, Setting, Shown, When};
 use super::table::{self, ROWS};
 use super::{
-    Capacity, Component, Components, Config, ConfigErrors, Facade, Gitea, Identity, IdentitySource, Issuer, Keys,
-    Labels, Limits, LocalJobs, Log, Ops, QueueKind, Runner, SecretFile, SettingError,
+    Capacity, Component, Components, Config, ConfigErrors, Facade, Gitea, Identity, Issuer, Keys, Labels, Limits,
+    LocalJobs, Log, Ops, QueueKind, Runner, SecretFile, SettingError,
 };
 
 /// What one-host mode knows without a setting.
@@ -238,11 +238,7 @@ impl Reader<'_> {
     }
 
     fn identity(&self, state_dir: Option<&std::path::Path>) -> Option<Identity> {
-        let source = match self.get(&table::IDENTITY_ISSUER) {
-            Some(Issuer::WorkloadApi) => self.get(&table::SPIFFE_ENDPOINT_SOCKET).map(IdentitySource::WorkloadApi),
-            Some(Issuer::BuiltIn) => state_dir.map(|dir| IdentitySource::BuiltIn { dir: dir.join("keys") }),
-            None => None,
-        };
+        let authority = state_dir.map(|dir| dir.join("keys"));
         let (trust_domain, facade_id) = (self.get(&table::TRUST_DOMAIN), self.get(&table::RUNNER_FACADE_SPIFFE_ID));
         let (prefix, case) = (self.optional(&table::IDENTITY_PREFIX), self.get(&table::IDENTITY_CASE));
         let (trust, svid_ttl) = (self.trust(), self.get(&table::SVID_TTL));
@@ -255,7 +251,7 @@ impl Reader<'_> {
             ));
         }
         let rules = IdentityRules { trust_domain, prefix: prefix?, case: case? };
-        Some(Identity { rules, source: source?, facade_id, trust: trust?, svid_ttl: svid_ttl? })
+        Some(Identity { rules, authority: authority?, facade_id, trust: trust?, svid_ttl: svid_ttl? })
     }
 
     fn trust(&self) -> Option<TrustPolicy> {

@@ -127,16 +127,6 @@ impl BuiltInIssuer {
         Ok(ServedIdentity::start(self.clone(), socket, id, access).await?)
     }
 
-    /// Makes a successor of the signing authority now, for an operator who wants to be rid of the old key. It is
-    /// announced first and signs a little later; what the old one signed stays valid until it ends.
-    ///
-    /// # Errors
-    /// [`IssuerError`] when it cannot be made or stored; then nothing has changed.
-    pub async fn rotate(&self) -> Result<(), IssuerError> {
-        let _changing = self.0.changing.lock().await;
-        self.change(Due::Successor, Timestamp::now()).await
-    }
-
     /// Everything trusted now, and every change of it.
     pub(super) fn authorities(&self) -> watch::Receiver<Authorities> {
         self.0.authorities.subscribe()

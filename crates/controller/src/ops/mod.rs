@@ -117,7 +117,7 @@ async fn readyz(State(ops): State<Ops>) -> Response {
     let conditions = ops.readiness.conditions();
     let reasons = conditions.reasons(ops.clock.now());
     let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let body = json!({ "ready": reasons.is_empty(), "reasons": reasons, "paused": conditions.paused });
+    let body = json!({ "ready": reasons.is_empty(), "reasons": reasons });
     (code, Json(body)).into_response()
 }
 
@@ -135,6 +135,5 @@ async fn status_json(State(ops): State<Ops>) -> Json<StatusSnapshot> {
     snapshot.not_ready = conditions.reasons(now);
     snapshot.ready = snapshot.not_ready.is_empty();
     snapshot.leader = conditions.leader;
-    snapshot.paused = conditions.paused;
     Json(snapshot)
 }

@@ -73,8 +73,6 @@ pub struct Conditions {
     pub leader: Leader,
     /// Set by the shutdown.
     pub draining: bool,
-    /// Set by the pause of an operator: the backends.
-    pub paused: Vec<String>,
 }
 
 /// One reason why the controller is not ready.
@@ -88,7 +86,7 @@ pub struct NotReady {
 }
 
 impl Conditions {
-    /// Every reason that holds at this time; none means ready. A pause is not among them: it was asked for.
+    /// Every reason that holds at this time; none means ready.
     #[must_use]
     pub fn reasons(&self, now: Timestamp) -> Vec<NotReady> {
         let all =

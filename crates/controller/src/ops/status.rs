@@ -43,14 +43,10 @@ pub struct StatusSnapshot {
     pub held: Vec<HeldTask>,
     /// Executors that exist.
     pub executors: Vec<ExecutorLine>,
-    /// Where books and reality differ, one sentence each.
-    pub differences: Vec<String>,
     /// Objects that are left alone because they cannot be read.
     pub quarantine: Vec<SetApart>,
     /// Messages that were set aside.
     pub set_aside: Vec<SetApart>,
-    /// Backends whose fetching an operator paused.
-    pub paused: Vec<String>,
 }
 
 impl StatusSnapshot {
@@ -71,10 +67,8 @@ impl StatusSnapshot {
             permits: Vec::new(),
             held: Vec::new(),
             executors: Vec::new(),
-            differences: Vec::new(),
             quarantine: Vec::new(),
             set_aside: Vec::new(),
-            paused: Vec::new(),
         }
     }
 }
@@ -176,12 +170,6 @@ pub fn text(status: &StatusSnapshot) -> String {
             let _ = writeln!(out, "{kind} {name}: {reason}");
         }
     }
-    for difference in &status.differences {
-        let _ = writeln!(out, "difference: {difference}");
-    }
-    if !status.paused.is_empty() {
-        let _ = writeln!(out, "paused: {}", status.paused.join(", "));
-    }
     out
 }
 
@@ -253,17 +241,7 @@ mod tests {
         let empty = StatusSnapshot::empty("x", Vec::new(), Timestamp::UNIX_EPOCH);
         let json = serde_json::to_value(&empty).unwrap();
         assert_eq!(json["schema"], 1);
-        for name in [
-            "components",
-            "not_ready",
-            "permits",
-            "held",
-            "executors",
-            "differences",
-            "quarantine",
-            "set_aside",
-            "paused",
-        ] {
+        for name in ["components", "not_ready", "permits", "held", "executors", "quarantine", "set_aside"] {
             assert!(json[name].is_array(), "{name}");
         }
         assert_eq!(serde_json::from_value::<StatusSnapshot>(json).unwrap(), empty);

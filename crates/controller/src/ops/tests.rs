@@ -60,7 +60,7 @@ async fn the_ways_to_ask() {
         c.facade_listening = true;
         c.svid = Svid::Present { expires_at: now + Duration::from_secs(600), lifetime: Duration::from_secs(600) };
     });
-    let ready = "{\"paused\":[],\"ready\":true,\"reasons\":[]}".to_owned();
+    let ready = "{\"ready\":true,\"reasons\":[]}".to_owned();
     assert_eq!(get(format!("{at}/readyz")).await, (200, ready));
     assert!(get(format!("{at}/metrics")).await.1.ends_with("# EOF\n"));
 
