@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use domain::launch_env::is_inherited;
 
 use super::secret::plain;
-use super::setting::{Need, SettingError, Shown};
+use super::setting::{Need, Setting, SettingError, Shown};
 use super::table;
 use crate::args::SettingsArgs;
 
@@ -94,6 +94,12 @@ impl Raw {
             .get(row_name)
             .map(|(text, source)| (text.as_str(), source))
             .or_else(|| table::row(row_name).and_then(|row| row.default).map(|text| (text, &Source::Default)))
+    }
+
+    /// The value of a setting, or its default; none where nobody gave it or it is wrong, which [`super::check_given`] tells.
+    #[must_use]
+    pub fn value<T>(&self, setting: &Setting<T>) -> Option<T> {
+        self.get(setting.name).and_then(|(text, _)| (setting.parse)(text).ok())
     }
 
     /// A value that wins over everything collected before.

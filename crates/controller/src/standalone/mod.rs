@@ -199,7 +199,7 @@ pub async fn check(args: &StandaloneArgs, here: &Surroundings) -> Result<Checked
 /// # Errors
 /// Any [`StartError`].
 pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
-    if let Some(Ok(address)) = checked.raw.get("OPS_LISTEN").map(|(text, _)| (table::OPS_LISTEN.parse)(text)) {
+    if let Some(address) = checked.raw.value(&table::OPS_LISTEN) {
         state::ops_address(address)?;
     }
     // Read again: the folder may have been registered by a process that held the lock before us.
@@ -313,7 +313,7 @@ fn short_enough(state: &Path, instance: Option<&InstanceId>) -> Result<(), Start
 }
 
 fn instance_of(raw: &Raw) -> Option<InstanceId> {
-    raw.get("INSTANCE_ID").and_then(|(text, _)| text.parse().ok())
+    raw.value(&table::INSTANCE_ID)
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> StartError {

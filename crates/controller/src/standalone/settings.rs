@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use domain::id::Backend;
+use domain::policy::{LabelMap, SelfHosted};
+
 use super::error::StartError;
 use super::state::{self, Registration};
 use super::{Surroundings, state_of};
 use crate::args::{STANDALONE_OPS, StandaloneArgs};
 use crate::config::raw::{Raw, Source};
-use crate::config::{ConfigErrors, GiteaUrl, SettingError, check_given, setting, table, value};
+use crate::config::{ConfigErrors, GiteaUrl, SettingError, check_given, table, value};
 
 /// The settings that a start with these flags would use, as far as they are known without asking or writing anything:
 /// what the first start makes is not there before it. With it, whether they are right.
@@ -64,17 +67,13 @@ pub(super) fn collect(args: &StandaloneArgs, here: &Surroundings, known: Option<
 /// Everything that is wrong with the settings as far as it can be told before the rest is made; else the Gitea.
 pub(super) fn judge(raw: &Raw) -> Result<GiteaUrl, StartError> {
     check_given(raw).map_err(StartError::Settings)?;
-    let (text, _) = raw.get("GITEA_INSTANCE_URL").ok_or(StartError::GiteaNeeded)?;
-    let url = GiteaUrl::parse(text).map_err(|problem| {
-        let row = &table::GITEA_INSTANCE_URL;
-        one(SettingError::of(row.name, row.rule, setting::Shown::Plain, text, problem))
-    })?;
-    if url.is_exposed() && raw.get("ALLOW_PLAINTEXT").is_none_or(|(text, _)| text != "true") {
-        return Err(one(SettingError::new(
+    let url = raw.value(&table::GITEA_INSTANCE_URL).ok_or(StartError::GiteaNeeded)?;
+    if url.is_exposed() && raw.value(&table::ALLOW_PLAINTEXT) != Some(true) {
+        return Err(StartError::Settings(ConfigErrors(vec![SettingError::new(
             "--gitea",
             format!("--gitea: {url} would carry tokens and secrets in clear text"),
             "use https, or add --set ALLOW_PLAINTEXT=true if the network is yours alone",
-        )));
+        )])));
     }
     Ok(url)
 }
@@ -122,15 +121,10 @@ pub(super) fn own_settings(raw: &mut Raw, state: &Path, known: Option<&Registrat
 
 /// The labels to register with, in the order of requirements §1.1; Declare says them again at every start.
 pub(super) fn declared(raw: &Raw) -> Vec<String> {
-    let text = |name| raw.get(name).map_or("", |(text, _)| text);
-    let neutral = (text("DECLARE_SELF_HOSTED") == "true").then(|| "self-hosted".to_owned());
-    let extra = text("EXTRA_LABELS")
-        .split(',')
-        .filter_map(|item| item.split_once('='))
-        .map(|(label, _)| label.trim().to_owned());
-    neutral.into_iter().chain(["local".to_owned()]).chain(extra).collect()
-}
-
-fn one(error: SettingError) -> StartError {
-    StartError::Settings(ConfigErrors(vec![error]))
+    let extra = raw.value(&table::EXTRA_LABELS).unwrap_or_default();
+    let self_hosted = match raw.value(&table::DECLARE_SELF_HOSTED) {
+        Some(true) => SelfHosted::Declared,
+        Some(false) | None => SelfHosted::Left,
+    };
+    LabelMap::new(&[Backend::Local], "vm", &extra).declared(&[Backend::Local], self_hosted)
 }

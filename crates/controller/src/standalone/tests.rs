@@ -69,8 +69,13 @@ impl Gitea {
                 Register::Good => {
                     counted.fetch_add(1, Ordering::SeqCst);
                     let (uuid, token) = (UUID.to_owned(), TOKEN.to_owned());
-                    let runner =
-                        Runner { id: 12, uuid, token, name: "gitea-dynamic-runner-ci@host".into(), ..Default::default() };
+                    let runner = Runner {
+                        id: 12,
+                        uuid,
+                        token,
+                        name: "gitea-dynamic-runner-ci@host".into(),
+                        ..Default::default()
+                    };
                     proto(RegisterResponse { runner: MessageField::some(runner), ..Default::default() }.encode_to_vec())
                 }
                 Register::Refuse(text) => {
@@ -779,7 +784,10 @@ exit 2";
 fn names_in_gitea() {
     let name = |user: &str, root| Surroundings { user: user.into(), root, ..Bench::new().here() }.runner_name();
     assert_eq!(name("root", true), "gitea-dynamic-runner@host");
-    assert_eq!([name("ann", false), name("1000", false)].map(|name| name.replace("gitea-dynamic-runner", "")), ["-ann@host", "-1000@host"]);
+    assert_eq!(
+        [name("ann", false), name("1000", false)].map(|name| name.replace("gitea-dynamic-runner", "")),
+        ["-ann@host", "-1000@host"]
+    );
 }
 
 /// Where the state goes when nobody says.
