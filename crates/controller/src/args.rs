@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 /// The whole command line.
@@ -354,7 +354,7 @@ pub fn parse(argv: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Par
         Ok(Cli { command: None, controller }) => Parsed::Run(Box::new(Command::Controller(controller))),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Info(error.render().to_string()),
-            _ => Parsed::Usage(error.render().to_string()),
+            _ => Parsed::Usage(format!("{}{}", error.render(), behind_the_word(&error))),
         },
     }
 }
@@ -382,6 +382,16 @@ fn unknown_command(word: &str) -> String {
     let cli = Cli::command();
     let words: Vec<_> = cli.get_subcommands().filter(|c| !c.is_hide_set()).map(clap::Command::get_name).collect();
     format!("unknown command {word:?}\n\nThe commands are {}. Try: gitea-dynamic-runner --help\n", words.join(", "))
+}
+
+/// What to say about a flag of `controller` that stands before another word.
+fn behind_the_word(error: &clap::Error) -> String {
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) if error.kind() == ErrorKind::ArgumentConflict => {
+            format!("\nFlags stand behind the command: gitea-dynamic-runner {word} --set NAME=VALUE\n")
+        }
+        _ => String::new(),
+    }
 }
 
 fn assignment(text: &str) -> Result<(String, String), String> {
@@ -434,6 +444,22 @@ mod tests {
             assert!(usage(surplus).contains("Usage"), "{surplus}: {}", usage(surplus));
         }
         assert!(usage("status --state a --ops http://127.0.0.1:1").contains("cannot be used with"));
+    }
+
+    /// A flag before the word is told where it belongs.
+    #[test]
+    fn flags_stand_behind_the_word() {
+        for flag in ["--set LOG_LEVEL=debug", "--config gdr.toml"] {
+            let text = usage(&format!("{flag} standalone --capacity 2"));
+            let expect = "\nFlags stand behind the command: gitea-dynamic-runner standalone --set NAME=VALUE\n";
+            assert!(
+                text.contains("the subcommand 'standalone' cannot be used with") && text.ends_with(expect),
+                "{text}"
+            );
+        }
+        let Command::Standalone(args) = run("standalone --set LOG_LEVEL=debug") else { panic!("no standalone") };
+        assert_eq!(args.settings.set.len(), 1);
+        assert!(!usage("status --state a --ops http://127.0.0.1:1").contains("Flags stand behind"));
     }
 
     /// CFG-9: a negative number reaches the rule that refuses it.

@@ -115,7 +115,8 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
                 prepared.warnings.push(words::AS_ROOT.to_owned());
             }
             let Prepared { config, runner, walls, warnings, .. } = prepared;
-            let code = run_app(Start { config, runner, walls, descriptors: Descriptors::raise() }, &warnings, lead).await;
+            let code =
+                run_app(Start { config, runner, walls, descriptors: Descriptors::raise() }, &warnings, lead).await;
             if here.terminal && code == ExitCode::SUCCESS {
                 say(words::GOODBYE);
             }
