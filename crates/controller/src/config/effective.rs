@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
+use super::address::without_password;
 use super::raw::Raw;
 use super::setting::{Kind, Need, Row, Shown, When};
 use super::table::ROWS;
-use super::value::without_password;
 
 /// One line per setting: name, value, source. The content of a secret file is never read for it.
 #[must_use]

@@ -4,11 +4,13 @@
 //! downstream parses, defaults or checks a setting again. Invariant 7: only this module reads environment and files
 //! for settings.
 
+pub mod address;
 pub mod components;
 pub mod effective;
 pub mod raw;
 pub mod secret;
 pub mod setting;
+mod spelling;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -29,11 +31,11 @@ use domain::policy::TrustPolicy;
 use crate::backend::local::isolation::{Shared, UserRange};
 use crate::facade::AllowList;
 
+pub use address::{FacadeUrl, GiteaUrl, WorkloadEndpoint};
 pub use components::{Component, Components};
 pub use secret::{SecretFile, SecretRule};
 pub use setting::{ConfigErrors, SettingError};
 pub use validate::{Supplied, check_given, local_jobs, validate};
-pub use value::{FacadeUrl, GiteaUrl, WorkloadEndpoint};
 
 /// The validated configuration of a controller. No `Debug`: it holds secrets.
 pub struct Config {

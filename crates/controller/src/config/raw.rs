@@ -10,7 +10,7 @@ use domain::launch_env::is_inherited;
 
 use super::secret::plain;
 use super::setting::{Need, Setting, SettingError, Shown};
-use super::table;
+use super::{spelling, table};
 use crate::args::SettingsArgs;
 
 /// Where a value comes from.
@@ -120,7 +120,7 @@ impl Raw {
     /// A value that one-host mode needs; somebody else's other wish is told about and dropped.
     pub fn force(&mut self, name: &'static str, value: &str) {
         if let Some((other, source)) = self.values.get(name).filter(|(other, _)| other != value) {
-            let other = super::value::without_password(other);
+            let other = super::address::without_password(other);
             self.warnings.push(format!("{name}={other:?} ({source}) is ignored: standalone sets it to {value:?}"));
         }
         self.set(name, value, Source::Standalone);
@@ -136,7 +136,7 @@ impl Raw {
                 self.set(row.name, &value, Source::Environment);
             } else if table::row(&format!("{name}_FILE")).is_some_and(|row| row.shown == Shown::SecretFile) {
                 self.warnings.push(format!("{name} is ignored: secrets come from files only, set {name}_FILE"));
-            } else if table::ours(&name) {
+            } else if spelling::ours(&name) {
                 self.warnings.push(format!("{name} is not a setting of this program and is ignored"));
             }
         }
@@ -187,7 +187,7 @@ fn flat(value: &toml::Value) -> Option<String> {
 }
 
 fn unknown(name: &str, place: &str) -> SettingError {
-    let near = table::nearest(name)
+    let near = spelling::nearest(name)
         .map_or("`config reference` lists all of them".to_owned(), |n| format!("did you mean {n}?"));
     SettingError::new(name, format!("{place}: {name:?} is not a setting"), near)
 }

@@ -184,7 +184,7 @@ impl SettingError {
     /// CFG-2, CFG-9: names the setting, the value as far as it may be shown, and the accepted range.
     pub(crate) fn of(name: &str, rule: &str, shown: Shown, value: &str, problem: Problem) -> Self {
         let value = match shown {
-            Shown::Plain => super::value::without_password(value),
+            Shown::Plain => super::address::without_password(value),
             Shown::SecretFile => value.to_owned(),
         };
         match problem {

@@ -14,11 +14,12 @@ use domain::identity::{IdentityCase, Segment, SpiffeId, TrustDomain};
 use domain::lifecycle::Limits;
 use domain::policy::{Section, Untrusted};
 
+use super::address::{self, FacadeUrl, GiteaUrl, WorkloadEndpoint};
 use super::components::{Component, Components};
 use super::secret::{SecretFile, SecretRule};
 use super::setting::{Need, Problem, Row, Setting, Shown, When};
 use super::trust;
-use super::value::{self, FacadeUrl, GiteaUrl, WorkloadEndpoint};
+use super::value;
 use super::{IsolationKind, Issuer, LogFormat, LogLevel, QueueKind};
 use crate::backend::local::isolation::{Shared, UserRange};
 use crate::facade::AllowList;
@@ -151,7 +152,7 @@ settings! {
         "a SPIFFE ID inside TRUST_DOMAIN",
         "The controller's own identity; executors accept the facade by it.";
     RUNNER_FACADE_LISTEN: SocketAddr = Some(":8443"), Always, Optional, Plain,
-        value::listen,
+        address::listen,
         ":port or ip:port",
         "Where the facade listens; :port means every IPv4 address.";
     RUNNER_FACADE_CAPABILITY_KEY_FILE: SecretFile = None, Always, Required, Secret,
@@ -296,7 +297,7 @@ settings! {
         "Configuration of the official runner, merged under ours.";
 
     OPS_LISTEN: SocketAddr = Some(":9090"), Always, Optional, Plain,
-        value::listen,
+        address::listen,
         ":port or ip:port",
         "Health, metrics and status.";
     LOG_FORMAT: LogFormat = Some("json"), Always, Optional, Plain,
@@ -408,54 +409,6 @@ pub fn row(name: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.name == name)
 }
 
-/// Whether an unknown variable looks like one of ours, so that a slip of the pen is told about. What Kubernetes puts
-/// into every container for a Service (`NATS_PORT_4222_TCP`, `GITEA_SERVICE_HOST`) is not.
-#[must_use]
-pub fn ours(name: &str) -> bool {
-    const PREFIXES: [&str; 16] = [
-        "GITEA_INSTANCE",
-        "GITEA_RUNNER_",
-        "GITEA_ENDLESS",
-        "GITEA_ZOMBIE",
-        "RUNNER_FACADE_",
-        "NATS_",
-        "POD_EXECUTOR_",
-        "SPIRE_",
-        "VM_",
-        "OPENSANDBOX_",
-        "ENVELOPE_",
-        "IDENTITY_",
-        "LOCAL_",
-        "OPS_",
-        "TRUSTED_",
-        "UNTRUSTED_",
-    ];
-    let of_a_service = name.contains("_SERVICE_") || name.ends_with("_PORT") || name.contains("_PORT_");
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !of_a_service
-}
-
-/// The setting whose name is at most two letters away.
-#[must_use]
-pub fn nearest(name: &str) -> Option<&'static str> {
-    let name = name.to_ascii_uppercase();
-    ROWS.iter().map(|row| (distance(&name, row.name), row.name)).filter(|(d, _)| *d <= 2).min().map(|(_, near)| near)
-}
-
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<u8> = b.bytes().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let swap = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = swap.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -472,13 +425,5 @@ mod tests {
             assert!(row.need == Optional || row.default.is_none(), "{}: required with a default", row.name);
             assert!(row.doc.ends_with('.') && !row.rule.ends_with('.'), "{}", row.name);
         }
-    }
-
-    #[test]
-    fn slips_of_the_pen() {
-        assert_eq!(nearest("local_capactiy"), Some("LOCAL_CAPACITY"));
-        assert_eq!(nearest("PATH"), None);
-        assert!(ours("GITEA_RUNNER_TOKEN_FLIE") && ours("VM_CAPACTIY"));
-        assert!(!ours("NATS_PORT_4222_TCP") && !ours("GITEA_SERVICE_HOST") && !ours("HOME"));
     }
 }

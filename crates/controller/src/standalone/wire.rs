@@ -151,5 +151,5 @@ async fn answer(response: Response<Incoming>) -> Result<Bytes, Failure> {
 /// Where a redirect leads, without a query, which may hold a secret.
 fn location(value: Option<&HeaderValue>) -> String {
     let text = value.and_then(|v| v.to_str().ok()).unwrap_or("nowhere");
-    crate::config::value::without_password(text.split('?').next().unwrap_or_default())
+    crate::config::address::without_password(text.split('?').next().unwrap_or_default())
 }
