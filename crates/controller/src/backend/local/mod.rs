@@ -4,9 +4,11 @@
 //! known is read from the folders at every list; in memory there are only the served identities and the watches, and a
 //! restarted controller makes both anew in its first list.
 
+mod config;
 mod ending;
 mod folder;
 pub mod isolation;
+mod listing;
 mod log;
 mod process;
 mod removal;
@@ -17,25 +19,25 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::id::{Backend as BackendKind, InstanceId, assignment_of_name, executor_name};
-use domain::identity::SpiffeId;
-use domain::metadata::{ExecutorRecord, Mark, Unreadable};
+use domain::metadata::{ExecutorRecord, Mark};
 use domain::reason::Reason;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use tokio::sync::OwnedMutexGuard;
 
+pub use self::config::{LocalConfig, Program};
 use self::folder::{Durability, Folder, Meta};
-use self::isolation::{Isolation, JobUser, UserRange, Users, Walls};
+use self::isolation::Users;
+use self::listing::{name_of, observe_all, subject_of};
 use self::watch::Watch;
 use super::{Backend, BackendError, Ensured, ExecutorState, Launch, Marked, Observed};
-use crate::telemetry::events::{Subject, executor_log};
+use crate::telemetry::events::executor_log;
 
 /// A path longer than this cannot be a socket's address (`sun_path`, less the closing zero).
 const SOCKET_PATH_LIMIT: usize = 107;
@@ -55,55 +57,6 @@ pub type Bind =
 pub trait Serving: Send {
     /// Whether it ended by itself, which no fault of a client must bring about (NEW-150).
     fn has_ended(&self) -> bool;
-}
-
-/// What the local backend needs to know.
-#[derive(Debug, Clone)]
-pub struct LocalConfig {
-    /// The state folder; absolute.
-    pub state: PathBuf,
-    /// Whose executors these are.
-    pub instance: InstanceId,
-    /// Where executors reach us, `https://…`.
-    pub facade_url: String,
-    /// Who they expect there.
-    pub facade_spiffe_id: SpiffeId,
-    /// `GITEA_RUNNER_BINARY` of requirements §2.2.
-    pub runner_binary: Option<String>,
-    /// `GITEA_RUNNER_CONFIG` of requirements §2.2.
-    pub runner_config: Option<String>,
-    /// What of our own environment jobs shall see: `PATH`, `LANG`, `TZ` and the like. Nothing else is inherited.
-    pub environment: BTreeMap<String, String>,
-    /// What is started as the executor; none: this program with the argument `executor`.
-    pub program: Option<Program>,
-    /// The arguments that make this program a supervisor; the folder comes behind them.
-    pub supervise: Vec<String>,
-    /// What jobs see of the host; none: everything that this user sees, each other included.
-    pub walls: Option<Walls>,
-    /// Users for jobs behind walls, where this process is root.
-    pub users: UserRange,
-    /// The soft limit of open files that executors get; none: ours.
-    pub open_files: Option<u64>,
-}
-
-impl LocalConfig {
-    /// The hidden sub-command, which calls [`supervisor::run`] with the folder that follows it.
-    pub const SUPERVISE: &'static str = "supervise";
-
-    /// The walls of one executor. Its user, where it gets one of its own, is chosen when its folder is made.
-    fn isolation(&self) -> Option<Isolation> {
-        let user = JobUser::of_this_process(*self.users.start());
-        self.walls.clone().map(|walls| Isolation { walls, user })
-    }
-}
-
-/// A program and its arguments.
-#[derive(Debug, Clone)]
-pub struct Program {
-    /// Its file.
-    pub path: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
 }
 
 /// The backend `local`. Needs a tokio runtime.
@@ -347,45 +300,6 @@ impl Backend for LocalBackend {
     }
 }
 
-fn observe_all(executors: &Path) -> io::Result<Vec<Observed>> {
-    let mut all = Vec::new();
-    for entry in std::fs::read_dir(executors)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        // With a leading dot: half made or half removed, and nothing runs in it.
-        if !name.starts_with('.') {
-            let folder = Folder::new(entry.path());
-            let state = folder.state();
-            let record = read_record(&folder, &name);
-            // A folder may have gone between the two, which is not a quarantine.
-            if folder.exists() {
-                all.push(Observed { name, record, state });
-            }
-        }
-    }
-    all.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(all)
-}
-
-fn read_record(folder: &Folder, name: &str) -> Result<ExecutorRecord, Unreadable> {
-    let unreadable = |key: &str, problem: String| Unreadable { key: key.to_owned(), problem };
-    let meta = folder.read_meta().map_err(|error| unreadable("meta.json", error.to_string()))?;
-    let record = ExecutorRecord::parse(&meta.labels, &meta.annotations)?;
-    if name_of(&record) != name {
-        return Err(unreadable("name", format!("the folder {name} holds executor {}", name_of(&record))));
-    }
-    Ok(record)
-}
-
-/// Whose end it is, as far as the object or its name says.
-fn subject_of(observed: &Observed) -> Option<Subject> {
-    let backend = Some(BackendKind::Local);
-    match &observed.record {
-        Ok(record) => Some(Subject { backend, assignment: record.id, epoch: Some(record.epoch) }),
-        Err(_) => assignment_of_name(&observed.name).map(|id| Subject::waiting(backend, id)),
-    }
-}
-
 /// A name comes back to us from outside; it must not lead out of the folder of the executors.
 fn require_name(name: &str) -> Result<(), BackendError> {
     if !name.is_empty() && !name.starts_with('.') && !name.contains('/') {
@@ -396,10 +310,6 @@ fn require_name(name: &str) -> Result<(), BackendError> {
         cause: format!("{name:?} is no executor's name"),
         remedy: "report this as a fault of the controller".to_owned(),
     })
-}
-
-fn name_of(record: &ExecutorRecord) -> String {
-    executor_name(record.id, &record.instance, record.epoch)
 }
 
 fn add_mark(folder: &Folder, mark: &Mark) -> io::Result<Marked> {
