@@ -1,8 +1,9 @@
 //! One-host mode (NEW-147): from an address and a registration token to a complete [`Config`].
 //!
 //! Order: everything that can be judged without writing (settings, token file, official runner, Gitea's answer to
-//! Ping) is judged by [`check`]; then [`lead`] takes the lock of the state folder; then [`prepare`] registers and
-//! writes. A start that fails in [`check`] leaves nothing behind, one that fails in [`prepare`] nothing half-written.
+//! Ping) is judged by [`check`]; then [`lead`] takes the lock of the state folder; then [`prepare`] tries isolation,
+//! registers and writes. A start that fails in [`check`] leaves nothing behind, one that fails in [`prepare`] nothing
+//! half-written. A later start is not judged by Gitea, and its runner is asked while isolation is tried.
 
 mod error;
 pub mod runner;
