@@ -4,7 +4,7 @@
 //! A call that fails changes nothing here; whether it is repeated is its caller's business (invariant 8).
 
 use domain::id::AssignmentId;
-use domain::lifecycle::{Event, Row};
+use domain::lifecycle::{Closing, Event, Row};
 use runner_proto::runner::v1 as proto;
 
 use crate::board::Board;
@@ -48,34 +48,74 @@ impl<'a> Correspondence<'a> {
         }
     }
 
+    /// Sends rows as they are; returns how many Gitea holds now. Its life hears of the answer only when it is told so.
+    ///
+    /// # Errors
+    ///
+    /// See [`GiteaError`].
+    pub async fn log(&self, request: proto::UpdateLogRequest) -> Result<u64, GiteaError> {
+        let first = u64::try_from(request.index).unwrap_or_default();
+        let rows = request.rows.len() as u64;
+        if rows > 0 {
+            self.board.apply(self.id, Event::RowsSent { end: first.saturating_add(rows) });
+        }
+        self.turn.update_log(request).await
+    }
+
     /// Stores rows from this index of Gitea's on; returns how many it holds. Without rows it only tells.
     ///
     /// # Errors
     ///
     /// See [`GiteaError`].
     pub async fn rows(&self, index: u64, rows: &[Row]) -> Result<u64, GiteaError> {
-        let ack = self.turn.update_log(log(index, rows)).await?;
+        let ack = self.log(request(index, rows)).await?;
         self.board.apply(self.id, Event::LogStored { ack });
         Ok(ack)
     }
 
-    /// Closes the log with these rows; one that Gitea closed already counts as closed.
+    /// The index of the next row of ours before the claim.
     ///
     /// # Errors
     ///
     /// See [`GiteaError`].
-    pub async fn close(&self, index: u64, rows: &[Row]) -> Result<(), GiteaError> {
-        match self.turn.update_log(proto::UpdateLogRequest { no_more: true, ..log(index, rows) }).await {
-            Ok(ack) => drop(self.board.apply(self.id, Event::LogStored { ack })),
-            Err(error) if error.trouble == Trouble::LogArchived => {}
-            Err(error) => return Err(error),
+    pub async fn next_row(&self) -> Result<u64, GiteaError> {
+        match self.board.view(self.id).map(|view| view.life.log().next_row()) {
+            Some(Some(index)) => Ok(index),
+            _ => self.rows(0, &[]).await,
         }
-        self.board.apply(self.id, Event::LogSealed);
-        Ok(())
+    }
+
+    /// Closes the log with these rows of ours behind all others; one that Gitea closed already counts as closed. Nothing
+    /// is sent but rows with `no_more`, so that it is right after the end of the task as well (NEW-163).
+    ///
+    /// # Errors
+    ///
+    /// See [`GiteaError`].
+    pub async fn close(&self, ours: &[Row]) -> Result<(), GiteaError> {
+        // Where the log turns out to end before, the second call begins there; nobody else writes meanwhile.
+        for _ in 0..2 {
+            let Some(view) = self.board.view(self.id) else { return Ok(()) };
+            let Closing { index, rows } = view.life.log().closing(ours, self.board.now());
+            match self.log(proto::UpdateLogRequest { no_more: true, ..request(index, &rows) }).await {
+                Ok(ack) => {
+                    self.board.apply(self.id, Event::LogStored { ack });
+                    if ack == index + rows.len() as u64 {
+                        self.board.apply(self.id, Event::LogSealed);
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.trouble == Trouble::LogArchived => {
+                    self.board.apply(self.id, Event::LogSealed);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(GiteaError::malformed("UpdateLog", "the end of the log was not taken"))
     }
 }
 
-fn log(index: u64, rows: &[Row]) -> proto::UpdateLogRequest {
+fn request(index: u64, rows: &[Row]) -> proto::UpdateLogRequest {
     let rows = rows.iter().map(proto_row).collect();
     proto::UpdateLogRequest { index: wire_number(index), rows, ..Default::default() }
 }

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::lifecycle::{Action, Event, Life};
+use domain::lifecycle::{Action, Event, Life, Row};
 use runner_proto::runner::v1 as proto;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::board::{Board, View};
 use crate::correspondence::Correspondence;
+use crate::gitea::GiteaError;
 use crate::ops::Ops;
 use crate::telemetry::events::{Subject, assignment_processing_error};
 use crate::wire::proto_steps;
@@ -77,7 +78,7 @@ impl Pulse {
         for action in actions {
             let (what, said) = match action {
                 // A row that is lost is only missing: the next change is told again.
-                Action::Tell(row) => ("waiting room", gitea.rows(life.log().rows_stored(), &[row]).await.map(drop)),
+                Action::Tell(row) => ("waiting room", tell(&gitea, row).await),
                 Action::Heartbeat => ("heartbeat", gitea.state(sign_of_life(&life)).await.map(drop)),
                 _ => continue,
             };
@@ -86,6 +87,11 @@ impl Pulse {
             }
         }
     }
+}
+
+async fn tell(gitea: &Correspondence<'_>, row: Row) -> Result<(), GiteaError> {
+    let index = gitea.next_row().await?;
+    gitea.rows(index, &[row]).await.map(drop)
 }
 
 /// Without steps before the first one started, with all of them afterwards: what is left out runs again for Gitea.

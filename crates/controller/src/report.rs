@@ -86,13 +86,8 @@ impl Report {
         let sent = if view.wants.certificate.is_some() {
             self.certify(id, &gitea).await
         } else if view.wants.closing_row {
-            let text = "The task has ended; nothing more is written to this log.";
-            let stored = gitea.rows(0, &[]).await?;
-            // The runner was told that its kept row is stored.
-            let kept = view.life.log().held_row().cloned();
-            let rows: Vec<Row> =
-                kept.into_iter().chain([Row { time: self.board.now(), content: text.to_owned() }]).collect();
-            gitea.close(stored, &rows).await
+            let content = "The task has ended; nothing more is written to this log.".to_owned();
+            gitea.close(&[Row { time: self.board.now(), content }]).await
         } else {
             Ok(())
         };
@@ -106,14 +101,14 @@ impl Report {
     }
 
     async fn certify(&self, id: AssignmentId, gitea: &Correspondence<'_>) -> Result<(), GiteaError> {
-        // An UpdateLog without rows tells how many there are.
-        let stored = gitea.rows(0, &[]).await?;
+        // Gitea has no result yet, so it may be asked: without rows it tells how many there are.
+        gitea.rows(0, &[]).await?;
         let Some(view) = self.board.view(id) else { return Ok(()) };
         let Some(ending) = view.wants.certificate else { return Ok(()) };
         let now = self.board.now();
-        let certificate = certificate(&view.life, &ending, stored, now);
+        let certificate = certificate(&view.life, &ending, now);
         if !view.life.log().is_closed() {
-            gitea.close(certificate.index, &certificate.rows).await?;
+            gitea.close(&certificate.rows).await?;
         }
         let state = proto::TaskState {
             result: result_of(Some(certificate.outcome)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use connectrpc::{ConnectError, PreEncoded, RequestContext, Response, ServiceRequest, ServiceResult};
 use domain::id::AssignmentId;
-use domain::lifecycle::{Action, Event, Outcome, Seal, StepRecords};
+use domain::lifecycle::{Action, Event, Outcome, Row, StepRecords};
 use domain::metadata::{Claim, Mark};
 use runner_proto::runner::v1 as proto;
 use zeroize::Zeroizing;
@@ -196,7 +196,8 @@ impl Facade {
     /// (NEW-23, NEW-28, NEW-53). Each of the three may have been carried out by an earlier attempt: all are idempotent.
     async fn write_claim(&self, caller: Caller, turn: &Turn<'_>) -> Result<Vec<Action>, ConnectError> {
         let (id, epoch) = (caller.id(), caller.epoch());
-        let asked = Correspondence::new(&self.board, id, turn).state(proto::UpdateTaskRequest::default()).await;
+        let gitea = Correspondence::new(&self.board, id, turn);
+        let asked = gitea.state(proto::UpdateTaskRequest::default()).await;
         let wanted =
             asked.map_err(|error| to_runner(&error))?.is_some_and(|answer| outcome_of(&answer.state).is_none());
         if !wanted {
@@ -204,12 +205,11 @@ impl Facade {
         }
         let Some(view) = self.board.view(id) else { return Ok(vec![Action::SendHome]) };
         let rows = story::rows(&view, self.board.now()).iter().map(proto_row).collect();
-        // The same index until the claim stands: rows that an earlier attempt stored are not stored twice.
-        let index = wire_number(view.life.log().rows_stored());
-        let log_shift = match turn.update_log(proto::UpdateLogRequest { index, rows, ..Default::default() }).await {
-            Ok(stored) => stored,
-            Err(error) => return Err(to_runner(&error)),
-        };
+        // The same index until the claim stands, which is why its life does not hear the answer: rows that an earlier
+        // attempt stored are not stored twice.
+        let index = wire_number(gitea.next_row().await.map_err(|error| to_runner(&error))?);
+        let request = proto::UpdateLogRequest { index, rows, ..Default::default() };
+        let log_shift = gitea.log(request).await.map_err(|error| to_runner(&error))?;
         let mark = Mark::Claimed(Claim { at: self.board.now(), log_shift });
         match self.backend.mark(&self.name_of(caller), mark).await {
             Ok(Marked::Written) => {}
@@ -236,9 +236,9 @@ impl Facade {
         }
         for action in actions {
             match action {
-                Action::ForwardState { seal } => {
-                    if let Some(seal) = seal {
-                        self.close_log(id, &gitea, seal).await?;
+                Action::ForwardState { close } => {
+                    if let Some(ours) = close {
+                        self.close_log(id, &gitea, &ours).await?;
                     }
                     let shift = wire_number(self.board.log_shift(id));
                     for step in &mut request.state.get_or_insert_default().steps {
@@ -256,8 +256,8 @@ impl Facade {
         Ok(result(id, Some(Outcome::Cancelled)))
     }
 
-    async fn close_log(&self, id: AssignmentId, gitea: &Correspondence<'_>, seal: Seal) -> Result<(), ConnectError> {
-        match gitea.close(seal.index, &seal.rows).await {
+    async fn close_log(&self, id: AssignmentId, gitea: &Correspondence<'_>, ours: &[Row]) -> Result<(), ConnectError> {
+        match gitea.close(ours).await {
             // Nobody asks for the log of a task that Gitea no longer knows; the state that follows hears of it.
             Err(error) if error.trouble == Trouble::TaskUnknown => drop(self.board.apply(id, Event::LogSealed)),
             closed => closed.map_err(|error| to_runner(&error))?,
@@ -306,7 +306,7 @@ impl Facade {
                 if request.rows.is_empty() {
                     return Ok(ack(self.board.runner_ack(id)));
                 }
-                self.forward_rows(id, &turn, request, index + count).await
+                self.forward_rows(id, &Correspondence::new(&self.board, id, &turn), request, index + count).await
             }
             Some(Action::AckRows { ack: rows }) => Ok(ack(rows)),
             Some(Action::AskAgain) => Err(ConnectError::unavailable("not yet; ask again")),
@@ -317,12 +317,12 @@ impl Facade {
     async fn forward_rows(
         &self,
         id: AssignmentId,
-        turn: &Turn<'_>,
+        gitea: &Correspondence<'_>,
         request: proto::UpdateLogRequest,
         everything: u64,
     ) -> Result<proto::UpdateLogResponse, ConnectError> {
         let closes = request.no_more;
-        match turn.update_log(request).await {
+        match gitea.log(request).await {
             Ok(stored) => {
                 self.board.apply(id, Event::LogStored { ack: stored });
                 if closes {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::gitea::{FaultSpec, JobId, Latency, Method, Status, Sweep};
+use testkit::gitea::{FaultSpec, Gitea, JobId, Latency, Method, Status, Sweep};
 use testkit::world::{Allowance, Plan, SOON, World, job};
 
 use crate::{planned, world};
@@ -45,6 +45,33 @@ async fn of_the_result() {
     let state = world.ends_as(job, Status::Success, SOON).await;
     assert!(state.archived);
     world.allow(Allowance::UpdatesAfterEnd(4));
+    world.finish().await;
+}
+
+/// NEW-163, NEW-166: the answer to the job's last row is lost, and the job is cancelled before its runner says it again: how
+/// long the log is nobody knows any more, nobody asks, and it is closed behind the last row.
+#[tokio::test]
+async fn of_the_last_row_before_a_cancel() {
+    let mut world = planned(Plan::capacity(1).set("CANCEL_GRACE", "3s").set("TERMINAL_GRACE", "4s")).await;
+    let job = world.push_one(job("lossy", &["on-cancel mute\nsay here\ngate middle\nsay there\ngate never"]));
+    let shows = |text: &'static str| move |gitea: &Gitea| gitea.state(job).rows().contains(&text);
+    world.gitea_shows("the first row is stored", shows("here")).await;
+    world.gitea.fail_next(Method::UpdateLog, FaultSpec::cut().after_commit().times(u32::MAX));
+    world.desk.open_gate("middle");
+    world.gitea_shows("the second row is stored", shows("there")).await;
+    world.gitea.cancel(job);
+    let heard = |world: &World| {
+        world.log().contains(r#""event":"cancelled""#).then_some(()).ok_or_else(|| "not yet".to_owned())
+    };
+    world.eventually("the controller has heard of it", SOON, heard).await;
+    world.gitea.clear_faults();
+    world.gitea_shows("the log is closed", |gitea| gitea.state(job).archived).await;
+    let state = world.gitea.state(job);
+    let rows = state.rows();
+    let end = ["here", "there", "The task has ended; nothing more is written to this log."];
+    assert!(rows.ends_with(&end), "{rows:?}");
+    assert_eq!(rows.iter().filter(|row| **row == "there").count(), 1, "{rows:?}");
+    world.allow(Allowance::UpdatesAfterEnd(1));
     world.finish().await;
 }
 

@@ -210,6 +210,7 @@ async fn chatty_jobs_through_four_kills() {
     }
     // A controller that was killed just before it could note an end asks once more.
     world.allow(Allowance::UpdatesAfterEnd(jobs.len()));
+    world.allow(Allowance::QuestionsAfterEnd(jobs.len()));
     world.finish().await;
 }
 
@@ -338,6 +339,7 @@ async fn kills_at_random_moments() {
         }
     }
     world.allow(Allowance::UpdatesAfterEnd(8));
+    world.allow(Allowance::QuestionsAfterEnd(8));
     world.finish().await;
 }
 

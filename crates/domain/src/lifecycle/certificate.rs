@@ -8,27 +8,21 @@ use super::{Ending, Life, Outcome, Row, StepRecord, StepRecords};
 /// Rows, steps and result that end a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// Rows still to be stored, in order; the first is the runner's row that was kept back, where there is one.
+    /// Our rows, which close the log.
     pub rows: Vec<Row>,
-    /// Gitea's index of the first row.
-    pub index: u64,
     /// Every step of the job, closed.
     pub steps: StepRecords,
     /// FAILURE or CANCELLED.
     pub outcome: Outcome,
 }
 
-/// Writes the certificate of `ending` for a task whose log holds `stored` rows.
+/// Writes the certificate of `ending` for a task whose log ends where its [`LogBook`](super::LogBook) says.
 #[must_use]
-pub fn certificate(life: &Life, ending: &Ending, stored: u64, now: Timestamp) -> Certificate {
+pub fn certificate(life: &Life, ending: &Ending, now: Timestamp) -> Certificate {
     let row = |content: String| Row { time: now, content };
-    let mut rows: Vec<Row> = life.log.held_row().cloned().into_iter().collect();
-    let first_of_ours = stored + rows.len() as u64;
-    rows.push(row(format!("##[error]{}: {}", ending.reason, ending.cause)));
-    rows.push(row(ending.remedy.clone()));
-    let end = stored + rows.len() as u64;
-    let steps = closed(life, ending.outcome, first_of_ours..end, now);
-    Certificate { rows, index: stored, steps, outcome: ending.outcome }
+    let rows = vec![row(format!("##[error]{}: {}", ending.reason, ending.cause)), row(ending.remedy.clone())];
+    let steps = closed(life, ending.outcome, life.log.place_at_the_end(&rows, now), now);
+    Certificate { rows, steps, outcome: ending.outcome }
 }
 
 fn closed(life: &Life, outcome: Outcome, ours: std::ops::Range<u64>, now: Timestamp) -> StepRecords {

@@ -79,6 +79,11 @@ pub enum Event {
         /// The runner sends no further row.
         no_more: bool,
     },
+    /// Rows of anybody are on their way to Gitea: their answer may be lost, they may be not.
+    RowsSent {
+        /// Gitea's index behind the last of them.
+        end: u64,
+    },
     /// Gitea's answer to rows of anybody.
     LogStored {
         /// Rows Gitea holds.
@@ -189,8 +194,8 @@ pub enum Action {
     },
     /// Forward the runner's state, its log indexes shifted.
     ForwardState {
-        /// Close the log first, with these rows from this index on; none: the state is not final, or the log is closed.
-        seal: Option<Seal>,
+        /// Close the log first, with these rows of ours at its end; none: the state is not final, or the log is closed.
+        close: Option<Vec<Row>>,
     },
     /// Answer UpdateTask with this result; forward nothing.
     AnswerResult(Outcome),
@@ -213,13 +218,4 @@ pub enum Action {
     Tell(Row),
     /// [`super::Life::wants`] has something new for the rooms.
     Wake,
-}
-
-/// The closing rows of a log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seal {
-    /// Gitea's index of the first of `rows`.
-    pub index: u64,
-    /// At least one: Gitea 1.26 ignores `no_more` without a new row.
-    pub rows: Vec<Row>,
 }

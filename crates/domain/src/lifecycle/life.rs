@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Ending, Executor, LogBook, Outcome, Phase, StepRecords};
 use crate::id::Epoch;
-use crate::metadata::{Claim, ExecutorRecord};
+use crate::metadata::ExecutorRecord;
 use crate::reason::{Reason, Refusal};
 use crate::workflow;
 
@@ -134,6 +134,7 @@ impl Life {
         self.epoch = (0..attempts).fold(Epoch::FIRST, |epoch, _| epoch.next());
         self.found = Some(now);
         self.attempts = attempts;
+        self.log = LogBook::recovered(0);
         // The count of dead executors is not stored: leave room for at least one more launch.
         self.deaths = attempts.min(2);
         (self.last_sign, self.last_beat) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
@@ -162,9 +163,9 @@ impl Life {
         life.last_call = now;
         (life.last_sign, life.last_beat) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
         life.interrupted = record.interrupted_at;
+        life.log = LogBook::recovered(record.claim.as_ref().map_or(0, |claim| claim.log_shift));
         life.phase = match &record.claim {
-            Some(Claim { log_shift, .. }) => {
-                life.log = LogBook::recovered(*log_shift);
+            Some(_) => {
                 life.reporting = life.steps.any_started();
                 life.said_hello = true;
                 Phase::Claimed

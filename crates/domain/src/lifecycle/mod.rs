@@ -28,11 +28,11 @@ mod tests;
 mod wants;
 
 pub use certificate::{Certificate, certificate};
-pub use event::{Action, Event, Seal};
+pub use event::{Action, Event};
 pub use happening::{Happening, Whose, happenings};
 pub use life::Life;
 pub use limits::Limits;
-pub use logbook::{LogBook, Row};
+pub use logbook::{Closing, LogBook, Row};
 pub use steps::{StepRecord, StepRecords};
 pub use wants::{MessageWant, Wants};
 

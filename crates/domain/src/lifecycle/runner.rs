@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Action, Ending, Life, Outcome, Phase, Row, Seal, StepRecords};
+use super::{Action, Ending, Life, Outcome, Phase, Row, StepRecords};
 use crate::id::Epoch;
 use crate::workflow::ContinueOnError;
 
@@ -125,7 +125,7 @@ impl Life {
             return vec![Action::RecordSteps { text: steps.to_text(&self.definitions), steps }];
         }
         self.steps = steps;
-        vec![Action::ForwardState { seal: None }]
+        vec![Action::ForwardState { close: None }]
     }
 
     pub(super) fn on_steps_recorded(&mut self, epoch: Epoch, steps: StepRecords) -> Vec<Action> {
@@ -133,7 +133,7 @@ impl Life {
             return vec![Action::AnswerResult(Outcome::Cancelled)];
         }
         self.steps = steps;
-        vec![Action::ForwardState { seal: None }]
+        vec![Action::ForwardState { close: None }]
     }
 
     /// The end of a job is not recorded: Gitea keeps it, and until it does only its executor repeats it.
@@ -154,7 +154,7 @@ impl Life {
             }
         }
         self.said = Some(outcome);
-        vec![Action::ForwardState { seal: self.seal(now) }]
+        vec![Action::ForwardState { close: self.last_words(now) }]
     }
 
     /// NEW-168: a runner that a signal reached past its executor says SUCCESS over steps that say otherwise. So does a
@@ -172,18 +172,10 @@ impl Life {
         })
     }
 
-    /// The closing rows that go before a believed end; none when Gitea already closed the log.
-    fn seal(&self, now: Timestamp) -> Option<Seal> {
-        if self.log.is_closed() {
-            return None;
-        }
-        let mut rows: Vec<Row> = self.log.held_row().cloned().into_iter().collect();
-        if self.interrupted.is_some() {
-            rows.push(Row { time: now, content: "##[error]interrupted: a signal cut the job off".to_owned() });
-        }
-        if rows.is_empty() {
-            rows.push(Row { time: now, content: String::new() });
-        }
-        Some(Seal { index: self.log.rows_stored(), rows })
+    /// Our rows before a believed end; none when Gitea already closed the log.
+    fn last_words(&self, now: Timestamp) -> Option<Vec<Row>> {
+        let why = "##[error]interrupted: a signal cut the job off";
+        let row = self.interrupted.map(|_| Row { time: now, content: why.to_owned() });
+        (!self.log.is_closed()).then(|| row.into_iter().collect())
     }
 }

@@ -45,6 +45,10 @@ impl Life {
             Event::RunnerLog { epoch, index, count, last, no_more } => {
                 self.on_runner_log(epoch, index, count, last, no_more, now)
             }
+            Event::RowsSent { end } => {
+                self.log.sent(end);
+                vec![]
+            }
             Event::LogStored { ack } => {
                 self.log.stored(ack);
                 vec![]

@@ -153,14 +153,15 @@ fn a_job_that_succeeds() {
         walk.on(Event::RunnerState { epoch, outcome: None, steps: steps(&[(None, 1, 2), (None, 0, 0), (None, 0, 0)]) });
     assert!(matches!(walk.last[..], [Action::RecordSteps { .. }]), "the record comes before the forward");
     let walk = walk.recorded();
-    assert_eq!(walk.last, [Action::ForwardState { seal: None }]);
+    assert_eq!(walk.last, [Action::ForwardState { close: None }]);
     assert_eq!(walk.life.steps().as_slice()[0].log_index, 3, "shifted");
     let mut walk = walk
         .on(Event::RunnerLog { epoch, index: 3, count: 2, last: Some(row("last")), no_more: true })
         .on(Event::LogStored { ack: 6 });
     assert_eq!(walk.life.log.runner_ack(), 5, "the runner is told that its held row is stored");
     let walk = walk.state(Outcome::Success, &ALL_GOOD);
-    assert_eq!(walk.last, [Action::ForwardState { seal: Some(Seal { index: 6, rows: vec![row("last")] }) }]);
+    assert_eq!(walk.last, [Action::ForwardState { close: Some(vec![]) }]);
+    assert_eq!(walk.life.log().closing(&[], at(0)), Closing { index: 6, rows: vec![row("last")] });
     let walk = walk.on(Event::LogSealed).on(Event::Answered { outcome: Some(Outcome::Success) });
     assert!(walk.wants().terminal_mark && !walk.wants().removal);
     let walk = walk.on(Event::Marked);
@@ -198,7 +199,7 @@ fn no_step_is_forwarded_before_it_is_recorded() {
     let walk = walk.on(update());
     assert!(matches!(walk.last[..], [Action::RecordSteps { .. }]), "asked again, since nothing was recorded");
     let walk = walk.recorded().on(update());
-    assert_eq!(walk.last, [Action::ForwardState { seal: None }], "an unchanged state costs no record");
+    assert_eq!(walk.last, [Action::ForwardState { close: None }], "an unchanged state costs no record");
     let ended = Walk::running().on(update()).on(Event::Answered { outcome: Some(Outcome::Cancelled) });
     let late = ended.on(Event::StepsRecorded { epoch, steps: before });
     assert_eq!(late.last, [Action::AnswerResult(Outcome::Cancelled)]);
@@ -217,8 +218,8 @@ fn an_announced_interruption_forbids_success() {
     walk.ends_as(Reason::Interrupted);
 
     let walk = Walk::running().on(Event::Interrupted { epoch }).state(Outcome::Failure, &ALL_GOOD);
-    let [Action::ForwardState { seal: Some(seal) }] = &walk.last[..] else { panic!("{:?}", walk.last) };
-    assert!(seal.rows.iter().any(|row| row.content.contains("interrupted")));
+    let [Action::ForwardState { close: Some(rows) }] = &walk.last[..] else { panic!("{:?}", walk.last) };
+    assert!(rows.iter().any(|row| row.content.contains("interrupted")));
 }
 
 /// NEW-168, F156: a SUCCESS over a cancelled step, over a failed one without `continue-on-error`, or over one that has not
@@ -237,7 +238,7 @@ fn a_success_against_its_own_steps_is_not_believed() {
         let mut walk = Walk::running();
         walk.life.definitions[1].continue_on_error = tolerant;
         let walk = walk.state(Outcome::Success, &failed);
-        assert!(matches!(walk.last[..], [Action::ForwardState { seal: Some(_) }]), "{tolerant:?}");
+        assert!(matches!(walk.last[..], [Action::ForwardState { close: Some(_) }]), "{tolerant:?}");
     }
     let skipped = [(Some(Outcome::Success), 3, 1), (Some(Outcome::Skipped), 0, 0), (Some(Outcome::Success), 5, 1)];
     assert!(matches!(Walk::running().state(Outcome::Success, &skipped).last[..], [Action::ForwardState { .. }]));
@@ -467,7 +468,7 @@ fn a_found_executor_goes_on() {
     walk.life.found = Some(at(0));
     let walk = walk.state(Outcome::Success, &ALL_GOOD);
     assert_eq!(walk.last, [Action::AskAgain], "the row kept back went down with the former process");
-    assert!(matches!(walk.state(Outcome::Success, &ALL_GOOD).last[..], [Action::ForwardState { seal: Some(_) }]));
+    assert!(matches!(walk.state(Outcome::Success, &ALL_GOOD).last[..], [Action::ForwardState { close: Some(_) }]));
 }
 
 /// NEW-28, F33: the wait is told in the job's log: not when it is short, changes only, at most every 30 s.
@@ -535,8 +536,8 @@ fn the_certificate_closes_every_step() {
             let mut life = Walk::running().life;
             life.steps = steps(seen);
             let ending = Ending { outcome, ..Ending::new(Reason::ExecutorExited, "exit 1".to_owned()) };
-            let made = certificate(&life, &ending, 6, at(20));
-            assert_eq!(made.index, 6);
+            let made = certificate(&life, &ending, at(20));
+            assert_eq!(life.log.closing(&made.rows, at(20)).index, 6);
             assert!(made.rows[0].content.starts_with("##[error]executor_exited: "));
             let ends: Vec<_> = made.steps.as_slice().iter().map(|s| s.outcome.unwrap()).collect();
             assert_eq!(ends, expect);
@@ -557,6 +558,22 @@ fn the_certificate_closes_every_step() {
     check(&[], Cancelled, [Cancelled, Cancelled, Cancelled], None);
 }
 
+/// NEW-26, NEW-162: the answer to the state of a certificate was lost after its rows closed the log: the repetition shows
+/// the same rows, and not a place behind them.
+#[test]
+fn a_certificate_that_is_sent_again_shows_the_same_rows() {
+    let done = (Some(Outcome::Success), 3, 1);
+    let mut life = Walk::running().life;
+    life.steps = steps(&[done, (None, 0, 0), (None, 0, 0)]);
+    let ending = Ending::new(Reason::ExecutorExited, "exit 1".to_owned());
+    let first = certificate(&life, &ending, at(20));
+    life.log.stored(8);
+    life.log.close();
+    let again = certificate(&life, &ending, at(20));
+    assert_eq!(again, first);
+    assert_eq!((again.steps.as_slice()[1].log_index, again.steps.as_slice()[1].log_length), (6, 2));
+}
+
 fn every_event() -> Vec<Event> {
     let (current, other) = (Epoch::FIRST, Epoch::FIRST.next());
     let mut events = vec![
@@ -565,6 +582,7 @@ fn every_event() -> Vec<Event> {
         Event::LaunchBegun { epoch: current },
         Event::ExecutorPending { epoch: current },
         Event::ExecutorReady { epoch: current },
+        Event::RowsSent { end: 7 },
         Event::LogStored { ack: 7 },
         Event::LogSealed,
         Event::TaskUnknown,

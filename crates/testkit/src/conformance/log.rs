@@ -58,6 +58,12 @@ pub(super) const QUESTIONS: &[Question] = &[
         ask: |bench| Box::pin(gap(bench)),
     },
     Question {
+        name: "What does a closing row far behind the end do?",
+        rules: &["gap_writes_nothing", "gap_ignores_no_more"],
+        of: Of::Both,
+        ask: |bench| Box::pin(far_behind(bench)),
+    },
+    Question {
         name: "Are rows taken after a cancel, until no_more?",
         rules: &["cancelled_takes_rows", "no_more_archives"],
         of: Of::Both,
@@ -169,6 +175,22 @@ async fn gap(bench: &Bench<'_>) -> anyhow::Result<()> {
     let ack = held.log(3, &["d"], End::More).await?;
     let rows = bench.look(&held).await?.rows;
     ensure!(ack == 1 && rows == ["a"], "{ack} rows are acknowledged, stored are {rows:?}");
+    Ok(())
+}
+
+/// How a log is closed by who does not know how long it is: nothing is written, the answer tells where it ends.
+async fn far_behind(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let held = bench.held().await?;
+    held.log(0, &["a", "b"], End::More).await?;
+    bench.side.cancel(held.job).await?;
+    let ack = held.log(1 << 40, &["last"], End::NoMore).await?;
+    ensure!(ack == 2, "{ack} rows are acknowledged");
+    ensure!(held.log(ack, &["last"], End::NoMore).await? == 3, "the last row is not acknowledged");
+    let rows = bench.look(&held).await?.rows;
+    ensure!(rows == ["a", "b", "last"], "the rows are {rows:?}");
+    let ack = held.log(1 << 40, &["last"], End::NoMore).await?;
+    ensure!(ack == 3, "{ack} rows of a closed log are acknowledged");
+    ensure!(sealed(&held, 3).await?, "the log is open");
     Ok(())
 }
 

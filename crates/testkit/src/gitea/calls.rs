@@ -1,5 +1,6 @@
 //! The record of calls: what came when, what overlapped, how often.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -183,6 +184,8 @@ pub struct Counters {
     pub max_concurrent_fetches: usize,
     /// UpdateTask calls on ended tasks; each repeats webhooks (§7).
     pub updates_after_end: usize,
+    /// UpdateLog calls without a row for tasks of whose end an UpdateTask had been answered: they only ask (NEW-163).
+    pub questions_after_end: usize,
     /// UpdateLog calls that met another UpdateLog of their task (§9).
     pub overlapping_logs: usize,
     /// UpdateTask or UpdateLog calls that met another call of their task.
@@ -194,6 +197,8 @@ pub struct Counters {
 pub(crate) struct Book {
     pub(crate) calls: Vec<Call>,
     open: Vec<(usize, Method, Option<i64>)>,
+    /// The tasks of whose end their runner was told.
+    ends_told: BTreeSet<i64>,
     pub(crate) counters: Counters,
 }
 
@@ -219,11 +224,20 @@ impl Book {
                 counters.max_concurrent_fetches = counters.max_concurrent_fetches.max(open);
             }
             Request::UpdateTask(_) => counters.update_tasks += 1,
-            Request::UpdateLog(_) => counters.update_logs += 1,
+            Request::UpdateLog(request) => {
+                counters.update_logs += 1;
+                let asks = request.rows.is_empty() && self.ends_told.contains(&request.task_id);
+                counters.questions_after_end += usize::from(asks);
+            }
             Request::Ping(_) | Request::Unreadable => {}
         }
         self.calls.push(call);
         self.calls.len() - 1
+    }
+
+    /// An answer that says how this task ended is on its way.
+    pub(crate) fn end_told(&mut self, task: i64) {
+        self.ends_told.insert(task);
     }
 
     /// The server works on it no more.

@@ -160,7 +160,12 @@ async fn carry_out(shared: &Arc<Shared>, guard: &Entered, unary: Unary) -> Resul
         return strike(guard, fault).await;
     }
     Ok(match result {
-        Ok(response) => (success(response, format, zip), String::new()),
+        Ok(response) => {
+            if method == Method::UpdateTask {
+                guard.note_end();
+            }
+            (success(response, format, zip), String::new())
+        }
         Err(error) => {
             let message = error.message.clone().unwrap_or_default();
             (failure(&error), message)
@@ -213,6 +218,17 @@ impl Entered {
             Err(Cut) => CallEnd::Cut,
         };
         self.shared.change(|world| world.book.end(self.number, end));
+    }
+
+    /// The task may have ended: then this answer says so.
+    fn note_end(&self) {
+        self.shared.change(|world| {
+            let task = world.book.calls.get(self.number).and_then(|call| call.task);
+            let ended = |task: &i64| world.server.tasks.get(task).is_some_and(|row| row.status.is_end());
+            if let Some(task) = task.filter(ended) {
+                world.book.end_told(task);
+            }
+        });
     }
 }
 

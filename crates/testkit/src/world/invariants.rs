@@ -14,6 +14,8 @@ use crate::gitea::{Gitea, JobId, JobState, Status};
 pub enum Allowance {
     /// So many UpdateTask calls on tasks that had ended: the one that learns of the end, and its repetition (NEW-163).
     UpdatesAfterEnd(usize),
+    /// So many questions about the log of such a task: a controller that died had heard of the end and told nobody.
+    QuestionsAfterEnd(usize),
     /// This job's task may stay without an end, or have one that nobody gives a reason for.
     Unended(JobId),
     /// Gitea was away: reports may be further apart.
@@ -38,16 +40,18 @@ pub(super) fn broken(gitea: &Gitea, desk: &Desk, allowed: &[Allowance]) -> Vec<S
         let wide = gitea.largest_gaps().into_iter().filter(|(_, gap)| *gap > LONGEST_GAP);
         broken.extend(wide.map(|(task, gap)| format!("I7: {gap:?} between two reports of task {task}")));
     }
-    let late: usize = allowed
-        .iter()
-        .map(|allowance| if let Allowance::UpdatesAfterEnd(count) = allowance { *count } else { 0 })
-        .sum();
+    let of_updates = |allowance: &Allowance| if let Allowance::UpdatesAfterEnd(count) = allowance { *count } else { 0 };
+    let of_questions =
+        |allowance: &Allowance| if let Allowance::QuestionsAfterEnd(count) = allowance { *count } else { 0 };
+    let late: usize = allowed.iter().map(of_updates).sum();
+    let asked: usize = allowed.iter().map(of_questions).sum();
     let registrations = if allowed.contains(&Allowance::RegisteredAgain) { 2 } else { 1 };
     let counters = gitea.counters();
     let must = [
         (counters.max_concurrent_fetches <= 1, "more than one FetchTask at a time (SCH-4)"),
         (counters.overlapping_calls == 0, "two calls of one task at a time (F162)"),
         (counters.updates_after_end <= late, "UpdateTask after the end (F160)"),
+        (counters.questions_after_end <= asked, "UpdateLog without rows after an end that was told (NEW-163)"),
         (counters.registers <= registrations, "more registrations than one"),
     ];
     broken.extend(must.iter().filter(|(holds, _)| !holds).map(|(_, text)| format!("{text}: {counters:?}")));
