@@ -1,6 +1,7 @@
 //! The life of one assignment, from the fetch until nothing of it is left: one pure state machine.
 //!
-//! [`Life::step`] is the only decision. The rooms of the controller translate what happened into an [`Event`], carry the
+//! A life begins with a constructor ([`Life::fetched`], [`Life::refused`], [`Life::found_waiting`],
+//! [`Life::found_executor`], [`Life::in_place_of`]) and changes by [`Life::step`] alone. The rooms of the controller translate what happened into an [`Event`], carry the
 //! returned [`Action`]s out, and look at [`Life::wants`] for what is theirs to bring about. Nobody else decides, so
 //! these hold everywhere (requirements §7.1; the model test walks every state × every event):
 //!

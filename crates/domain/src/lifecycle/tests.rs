@@ -328,26 +328,68 @@ fn executors_that_die_before_the_claim_are_replaced() {
         .ends_as(Reason::ExecutorExited);
 }
 
+/// The incarnation that an event speaks of.
+fn speaks_of(event: &Event) -> Option<Epoch> {
+    match event {
+        Event::LaunchFailed { epoch, .. }
+        | Event::ExecutorPending { epoch }
+        | Event::ExecutorReady { epoch }
+        | Event::Hello { epoch }
+        | Event::KeepAlive { epoch }
+        | Event::TaskAsked { epoch }
+        | Event::ClaimWritten { epoch, .. }
+        | Event::RunnerLog { epoch, .. }
+        | Event::RunnerState { epoch, .. }
+        | Event::StepsRecorded { epoch, .. }
+        | Event::Interrupted { epoch }
+        | Event::Goodbye { epoch, .. }
+        | Event::ExecutorSeen { epoch }
+        | Event::ExecutorEnded { epoch, .. } => Some(*epoch),
+        _ => None,
+    }
+}
+
 /// NEW-3, NEW-4: the same number with another payload: nothing that an executor, a launch or a caller of the older life
-/// brings is taken for the newer one.
+/// brings is taken for the newer one, wherever that stands.
 #[test]
 fn a_life_in_place_of_an_older_one() {
     let old = Epoch::FIRST;
-    let newer = Walk::fetched().life.in_place_of(&Walk::claimed().life);
-    let walk = Walk { life: newer, now: 0, last: vec![] }.on(Event::Persisted);
-    let epoch = walk.life.next_epoch();
+    let newer = Walk { life: Walk::fetched().life.in_place_of(&Walk::claimed().life), now: 0, last: vec![] };
+    let epoch = newer.life.next_epoch();
     assert_eq!(epoch, old.next());
-    let walk = walk.on(Event::LaunchBegun { epoch });
-    let failed = Event::LaunchFailed {
-        epoch: old,
-        permanent: Some(Reason::ConfigError),
-        cause: String::new(),
-        remedy: String::new(),
-        retry_at: at(0),
-    };
-    let walk = walk.on(Event::ExecutorPending { epoch: old }).on(Event::ExecutorReady { epoch: old }).on(failed);
-    assert_eq!(*walk.life.phase(), Phase::Creating);
-    assert_eq!(walk.on(Event::TaskAsked { epoch: old }).last, [Action::SendHome]);
+    let mut stages = vec![newer.life.clone()];
+    let mut walk = newer;
+    for event in [
+        Event::Persisted,
+        Event::LaunchBegun { epoch },
+        Event::ExecutorPending { epoch },
+        Event::ExecutorReady { epoch },
+        Event::Hello { epoch },
+        Event::ClaimWritten { epoch, log_shift: 2 },
+        Event::RunnerLog { epoch, index: 0, count: 4, last: None, no_more: false },
+        Event::Answered { outcome: Some(Outcome::Success) },
+    ] {
+        walk = walk.on(event);
+        stages.push(walk.life.clone());
+    }
+    let of_older: Vec<Event> = every_event().into_iter().filter(|event| speaks_of(event) == Some(old)).collect();
+    assert!(of_older.len() > 20);
+    for (life, event) in stages.iter().flat_map(|life| of_older.iter().map(move |event| (life, event))) {
+        let (after, actions) = life.clone().step(event.clone(), at(1), &Limits::default());
+        assert_eq!(after, *life, "{event:?} in {:?}", life.phase);
+        let harmless = |action: &Action| {
+            matches!(
+                action,
+                Action::SendHome
+                    | Action::Stop
+                    | Action::GoOn
+                    | Action::AckRows { .. }
+                    | Action::AnswerResult(Outcome::Cancelled)
+                    | Action::Wake
+            )
+        };
+        assert!(actions.iter().all(harmless), "{event:?} in {:?}: {actions:?}", life.phase);
+    }
     let found = Walk::fetched().life.found_waiting(at(0), 2, None);
     assert_eq!(found.next_epoch(), old.next().next(), "two launches before this process");
 }
@@ -704,6 +746,12 @@ fn every_state_and_every_event() {
                 ending.cause.clear();
             }
             if depth < 7 && seen.insert(key) {
+                let newer = Walk::fetched().life.in_place_of(&after);
+                assert!(
+                    newer.next_epoch() > after.epoch,
+                    "what is left of {:?} would speak for another life",
+                    after.phase
+                );
                 let end = play_out(after.clone(), now + 1);
                 assert_eq!(end.phase, Phase::Gone, "no way out after {event:?} in {:?}", life.phase);
                 open.push((after, now + 1, depth + 1));
