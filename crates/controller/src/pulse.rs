@@ -78,7 +78,8 @@ impl Pulse {
         for action in actions {
             let (what, said) = match action {
                 // A row that is lost is only missing: the next change is told again.
-                Action::Tell(row) => ("waiting room", tell(&gitea, row).await),
+                // A row of ours behind the claim would be in the place of the runner's.
+                Action::Tell(row) if life.is_before_its_claim() => ("waiting room", tell(&gitea, row).await),
                 Action::Heartbeat => ("heartbeat", gitea.state(sign_of_life(&life)).await.map(drop)),
                 _ => continue,
             };

@@ -117,6 +117,31 @@ async fn one_whole_task() {
     world.finish().await;
 }
 
+/// NEW-28: the first row of a job's log tells what its start took: slot, executor, identity, claim, each with seconds; a
+/// job that waited has a row about the wait before it.
+#[tokio::test]
+async fn the_start_of_a_job_in_its_log() {
+    let world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1")).await;
+    let jobs = [job("first", &["gate first"]), job("second", &["say here"])].map(|job| world.push_one(job));
+    world.gitea_shows("the wait is told", |gitea| !gitea.state(jobs[1]).rows().is_empty()).await;
+    world.desk.open_gate("first");
+    for job in jobs {
+        let state = world.ends_as(job, Status::Success, SOON).await;
+        let rows = state.rows();
+        let at = rows.iter().position(|row| row.starts_with("Executor 1 of gitea-task-")).unwrap();
+        let told: Vec<&str> = rows[at].split(['(', ')', ',']).map(str::trim).collect();
+        for step in
+            ["until there was a slot", "until its executor ran", "until that had its identity", "until it asked"]
+        {
+            let seconds = told.iter().find_map(|part| part.strip_suffix(step)?.strip_suffix(" s "));
+            assert!(seconds.is_some_and(|seconds| seconds.parse::<f64>().is_ok()), "no {step:?} in {rows:?}");
+        }
+        let waited = rows[..at].iter().any(|row| row.starts_with("Waiting for a free slot"));
+        assert_eq!(waited, job == jobs[1], "{rows:?}");
+    }
+    world.finish().await;
+}
+
 /// CMP-11: the log for people names repository and job, and whoever writes it may ask for them at any time.
 #[tokio::test]
 async fn a_job_in_words_for_people() {

@@ -14,6 +14,9 @@ impl Life {
         self.last_call = now;
         self.said_hello = true;
         if matches!(self.phase, Phase::Creating | Phase::Bound | Phase::Offered) {
+            self.milestones.runs.get_or_insert(now);
+            self.milestones.identity.get_or_insert(now);
+            self.has_come("its executor has its identity and asks for it next", now);
             // The claim's clock starts with the SVID.
             self.enter(Phase::Offered, now);
         }

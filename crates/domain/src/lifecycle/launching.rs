@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Action, Ending, Executor, Life, Limits, Phase};
+use super::{Action, Ending, Executor, Life, Limits, Milestones, Phase};
 use crate::id::Epoch;
 use crate::reason::Reason;
 
@@ -33,6 +33,8 @@ impl Life {
             (self.said_hello, self.said_goodbye, self.discard) = (false, false, false);
             (self.interrupted, self.found) = (None, None);
             self.last_call = now;
+            self.milestones = Milestones { slot: Some(now), ..Milestones::default() };
+            self.has_come("it has a slot, and its executor is being made", now);
             self.enter(Phase::Creating, now);
         }
         vec![]
@@ -70,9 +72,21 @@ impl Life {
     pub(super) fn on_object(&mut self, reached: Phase, now: Timestamp) -> Vec<Action> {
         let onward = matches!((&self.phase, &reached), (Phase::Creating, _) | (Phase::Bound, Phase::Offered));
         if onward {
+            if reached == Phase::Offered {
+                self.milestones.runs = Some(now);
+                self.has_come("its executor runs and waits for its identity", now);
+            } else {
+                self.has_come("its executor exists and does not run yet", now);
+            }
             self.enter(reached, now);
         }
         vec![]
+    }
+
+    /// News of the way from the slot to the claim.
+    pub(super) fn has_come(&mut self, how_far: &str, now: Timestamp) {
+        let seconds = now.duration_since(self.fetched_at).as_secs();
+        self.news = Some(format!("{seconds} s after the fetch of this task: {how_far}"));
     }
 
     pub(super) fn waits_for(&mut self, cause: String) -> Vec<Action> {

@@ -8,6 +8,17 @@ use crate::metadata::ExecutorRecord;
 use crate::reason::{Reason, Refusal};
 use crate::workflow;
 
+/// When the current executor reached what lies before the claim; none: not yet, or a former process saw it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Milestones {
+    /// There was a slot for it, and it was begun.
+    pub slot: Option<Timestamp>,
+    /// It ran.
+    pub runs: Option<Timestamp>,
+    /// It had its identity and found the facade.
+    pub identity: Option<Timestamp>,
+}
+
 /// The state of one assignment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Life {
@@ -39,7 +50,8 @@ pub struct Life {
     pub(crate) not_before: Timestamp,
     /// What the last wait or failure was about, for the end's cause.
     pub(crate) waiting_for: String,
-    /// What the job's log does not say yet about the wait.
+    pub(crate) milestones: Milestones,
+    /// What the job's log does not say yet about the time before the claim.
     pub(crate) news: Option<String>,
     /// When it was last told something.
     pub(crate) told: Option<Timestamp>,
@@ -92,6 +104,7 @@ impl Life {
             deaths: 0,
             not_before: fetched_at,
             waiting_for: "a slot".to_owned(),
+            milestones: Milestones::default(),
             news: None,
             told: None,
             said_hello: false,
@@ -234,6 +247,18 @@ impl Life {
     #[must_use]
     pub fn waiting_for(&self) -> &str {
         &self.waiting_for
+    }
+
+    /// How far its executor came, and when.
+    #[must_use]
+    pub fn milestones(&self) -> Milestones {
+        self.milestones
+    }
+
+    /// Rows of ours may go into its log: the runner has not been promised how many there are (NEW-28).
+    #[must_use]
+    pub fn is_before_its_claim(&self) -> bool {
+        self.is_held() || matches!(self.phase, Phase::Creating | Phase::Bound | Phase::Offered)
     }
 
     /// The earliest moment of its next launch.

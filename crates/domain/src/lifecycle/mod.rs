@@ -31,7 +31,7 @@ mod wants;
 pub use certificate::{Certificate, certificate};
 pub use event::{Action, Event};
 pub use happening::{Happening, Whose, happenings};
-pub use life::Life;
+pub use life::{Life, Milestones};
 pub use limits::Limits;
 pub use logbook::{Closing, LogBook, Row};
 pub use steps::{StepRecord, StepRecords};

@@ -540,6 +540,33 @@ fn the_waiting_room_speaks() {
     assert!(told(&walk.later(1)));
 }
 
+/// NEW-28: a start that takes long is told step by step, with seconds, at most every 30 s, and not any more once its claim
+/// is being written: then the number of our rows must stand.
+#[test]
+fn a_slow_start_speaks() {
+    let epoch = Epoch::FIRST;
+    let told = |walk: &Walk| match walk.last.first() {
+        Some(Action::Tell(row)) => Some(row.content.clone()),
+        _ => None,
+    };
+    let walk = Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch }).later(5);
+    assert_eq!(told(&walk).unwrap(), "0 s after the fetch of this task: it has a slot, and its executor is being made");
+    let walk = walk.later(7).on(Event::ExecutorPending { epoch }).later(3).on(Event::ExecutorReady { epoch }).later(19);
+    assert_eq!(told(&walk), None, "not more often than every 30 s");
+    let walk = walk.later(1);
+    let latest = "15 s after the fetch of this task: its executor runs and waits for its identity";
+    assert_eq!(told(&walk).unwrap(), latest, "the latest only");
+    let walk = walk.later(10).on(Event::Hello { epoch });
+    assert_eq!(
+        walk.life.milestones(),
+        Milestones { slot: Some(at(0)), runs: Some(at(15)), identity: Some(at(45)) },
+        "what the row at the claim is made of"
+    );
+    let asked = Walk { life: walk.life.clone(), now: walk.now, last: vec![] }.on(Event::TaskAsked { epoch });
+    assert!(told(&walk.later(30)).is_some());
+    assert_eq!(told(&asked.later(30)), None);
+}
+
 /// NEW-28: who waits for a slot is told the place in line and how many slots there are, and hears of a change only.
 #[test]
 fn the_place_in_line() {
@@ -740,7 +767,7 @@ fn every_state_and_every_event() {
             (key.last_error, key.found) = (None, key.found.map(|_| at(0)));
             key.attempts = key.attempts.min(1);
             key.cancelled = key.cancelled.map(|_| at(0));
-            (key.news, key.told) = (None, None);
+            (key.news, key.told, key.milestones) = (None, None, Milestones::default());
             key.deaths = key.deaths.min(4);
             if let Phase::Ending(ending) = &mut key.phase {
                 ending.cause.clear();

@@ -19,12 +19,12 @@ impl Life {
         actions
     }
 
-    /// The waiting room speaks of changes only, and not too often; a task that starts at once needs no word of it.
+    /// The waiting room speaks of changes only, and not too often; a task that starts at once needs no word of it. What
+    /// is not told by the claim is in the row that is written with it.
     fn news_to_tell(&mut self, now: Timestamp, limits: &Limits) -> Option<Action> {
-        let waits = matches!(self.phase, Phase::Fetched | Phase::Waiting);
         let heard =
             self.told.map_or(self.fetched_at.saturating_add(limits.quiet_start), |at| at.saturating_add(limits.quiet));
-        if !waits || now < heard.unwrap_or(Timestamp::MAX) {
+        if !self.is_before_its_claim() || now < heard.unwrap_or(Timestamp::MAX) {
             return None;
         }
         let content = self.news.take()?;
