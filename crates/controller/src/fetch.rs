@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
+use crate::backoff;
 use crate::board::{Board, Card, Changes, Room, View};
 use crate::clock;
 use crate::gitea::{Declared, Gitea, GiteaError, Lane, Trouble};
@@ -74,7 +75,7 @@ pub struct Fetch {
 impl Fetch {
     /// Runs until `stop`; the FetchTask in flight is awaited, and what it brings is persisted (NEW-10).
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let mut pace = Pace::new(rand_seed());
+        let mut pace = Pace::new(backoff::seed());
         let (mut declared, mut changes) = (false, self.board.changes());
         let turn = self.ops.liveness.watch("scheduler", STUCK);
         while !stop.is_cancelled() {
@@ -107,7 +108,7 @@ impl Fetch {
                 Err(error) => {
                     self.failed("fetch Gitea task", &error);
                     declared = error.trouble != Trouble::Unregistered;
-                    back_off(pace.failed(error.trouble == Trouble::Unregistered), &stop).await;
+                    back_off(pace.failed(error.trouble), &stop).await;
                 }
             }
         }
@@ -131,7 +132,7 @@ impl Fetch {
             }
             Err(error) => {
                 self.failed("declare scheduler labels", &error);
-                back_off(pace.failed(error.trouble == Trouble::Unregistered), stop).await;
+                back_off(pace.failed(error.trouble), stop).await;
                 false
             }
         }
@@ -250,13 +251,12 @@ impl Fetch {
     /// The `publish` retry loop: the task stays under heartbeat meanwhile, and its life ends it at the wait limit
     /// (NEW-15). An end of the process ends the task, which is told to Gitea (NEW-16), and with it the repeats.
     async fn publish_again(&self, message: Message, stop: CancellationToken) {
-        let mut pause = Duration::from_secs(1);
+        let mut pauses = backoff::backoff(Duration::from_secs(1), Duration::from_secs(30));
         loop {
-            back_off(pause, &stop).await;
+            back_off(pauses.pause(), &stop).await;
             if stop.is_cancelled() {
                 return;
             }
-            pause = (pause * 2).min(Duration::from_secs(30));
             let ours = |view: &View| view.card.as_ref().is_some_and(|card| card.digest == message.digest);
             let view = self.board.view(message.id).filter(ours);
             let still_fetched = view.is_some_and(|view| *view.life.phase() == Phase::Fetched);
@@ -292,11 +292,4 @@ async fn back_off(pause: Duration, stop: &CancellationToken) {
         () = tokio::time::sleep(pause) => {}
         () = stop.cancelled() => {}
     }
-}
-
-fn rand_seed() -> u64 {
-    let mut bytes = [0; 8];
-    // Only jitter depends on it: without randomness every process jitters alike.
-    let _ = getrandom::fill(&mut bytes);
-    u64::from_le_bytes(bytes)
 }

@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
 use crate::backend::{Backend, BackendError, Ensured, Launch as Order};
+use crate::backoff::backoff;
 use crate::board::{Board, Card, Recovery};
 use crate::correspondence::Correspondence;
 use crate::gitea::{Gitea, GiteaError, Lane};
@@ -291,7 +292,7 @@ impl Launch {
             let retry_at = self.board.now().saturating_add(pause).unwrap_or_else(|_| self.board.now());
             self.board.apply(id, Event::LaunchFailed { epoch, permanent, cause, remedy, retry_at });
         };
-        let pause = (FIRST_RETRY * 2_u32.saturating_pow(attempts.min(5))).min(LONGEST_RETRY);
+        let pause = backoff(FIRST_RETRY, LONGEST_RETRY).after(attempts).pause();
         match self.still_wanted(id, epoch).await {
             Ok(true) => {}
             Ok(false) => return failed(None, "Gitea no longer wants it".to_owned(), String::new(), pause),

@@ -4,6 +4,7 @@ pub mod account;
 pub mod app;
 pub mod args;
 pub mod backend;
+pub mod backoff;
 pub mod board;
 pub mod chronicle;
 pub mod clock;

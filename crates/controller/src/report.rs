@@ -11,6 +11,7 @@ use runner_proto::runner::v1 as proto;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::backoff::backoff;
 use crate::board::{Board, View};
 use crate::correspondence::Correspondence;
 use crate::gitea::{GiteaError, Trouble};
@@ -66,14 +67,13 @@ impl Report {
 
     /// The `report` retry loop.
     async fn until_accepted(&self, id: AssignmentId, stop: &CancellationToken) {
-        let mut pause = FIRST_RETRY;
+        let mut pauses = backoff(FIRST_RETRY, LONGEST_RETRY);
         while let Err(error) = self.once(id).await {
             assignment_processing_error(&Subject::waiting(None, id), &format!("report: {error}"));
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pauses.pause()) => {}
                 () = stop.cancelled() => return,
             }
-            pause = (pause * 2).min(LONGEST_RETRY);
         }
     }
 

@@ -7,9 +7,10 @@
 //! The order of the rooms is the order of a task's way: what Gitea handed out ([`workflow`]), whose it is
 //! ([`identity`]), what we make of it ([`assignment`]), how it waits ([`envelope`]), what its executor is told
 //! ([`launch_env`], [`capability`], [`executor_api`]), what is written on the executor ([`metadata`]), and what happens
-//! to it until it is gone ([`lifecycle`]).
+//! to it until it is gone ([`lifecycle`]). How long whoever tries again waits, they all share ([`backoff`]).
 
 pub mod assignment;
+pub mod backoff;
 pub mod capability;
 pub mod envelope;
 pub mod excerpt;

@@ -10,7 +10,7 @@ use domain::executor_api::Report;
 use tokio::sync::watch;
 
 use crate::answer::Outcome;
-use crate::backoff::Backoff;
+use crate::backoff::backoff;
 use crate::facade::Facade;
 use crate::proxy::paths::Procedure;
 use crate::spool::shelf::Shelf;
@@ -79,8 +79,7 @@ impl Outbox {
 
 /// Delivers for ever what the spool owes.
 pub(crate) async fn deliver(outbox: Arc<Outbox>, facade: Arc<Facade>, report_limit: Duration) {
-    let fresh = || Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
-    let mut backoff = fresh();
+    let mut pauses = backoff(Duration::from_millis(200), Duration::from_secs(10));
     loop {
         outbox.until(|spool| spool.due().is_some()).await;
         let Some(item) = outbox.lock().due() else { continue };
@@ -91,8 +90,8 @@ pub(crate) async fn deliver(outbox: Arc<Outbox>, facade: Arc<Facade>, report_lim
         };
         outbox.store().await;
         match outcome {
-            Some(Outcome::Accepted) => backoff = fresh(),
-            Some(_) => pause(&outbox, backoff.pause()).await,
+            Some(Outcome::Accepted) => pauses.reset(),
+            Some(_) => pause(&outbox, pauses.pause()).await,
             None => {}
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::answer::Outcome;
-use crate::backoff::Backoff;
+use crate::backoff::backoff;
 use crate::deliver::{self, Outbox};
 use crate::exit::{Delivered, Exit, RunnerEnd};
 use crate::facade::{Credentials, Facade};
@@ -205,14 +205,14 @@ async fn goodbye(facade: &Facade, end: &End, patience: Duration) {
         delivered,
         never_started: end.runner.is_none().then_some(never_started),
     };
-    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
+    let mut pauses = backoff(Duration::from_millis(250), Duration::from_secs(2));
     let until = Instant::now() + patience;
     while let Some(left) = until.checked_duration_since(Instant::now()) {
         let (outcome, _) = facade.report(&report, left.min(Duration::from_secs(5))).await;
         if matches!(outcome, Outcome::Accepted | Outcome::Refused | Outcome::Unauthenticated) {
             return;
         }
-        tokio::time::sleep(backoff.pause()).await;
+        tokio::time::sleep(pauses.pause()).await;
     }
     tracing::warn!("the goodbye was not heard");
 }

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
+use domain::backoff::Backoff;
 use jiff::{SignedDuration, Timestamp};
+
+use crate::gitea::Trouble;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -17,14 +20,16 @@ pub(super) struct Pace {
     /// Version of the last empty answer, while nothing changed since.
     known: Option<i64>,
     looked: Option<Timestamp>,
-    idle: Duration,
-    back_off: Duration,
-    jitter: u64,
+    idle: Backoff,
+    errors: Backoff,
 }
 
 impl Pace {
+    /// Only the spread of the pauses depends on `seed`.
     pub(super) fn new(seed: u64) -> Self {
-        Self { known: None, looked: None, idle: FIRST_PAUSE, back_off: FIRST_PAUSE, jitter: seed }
+        let idle = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed);
+        let errors = Backoff::new(FIRST_PAUSE, LONGEST_BACK_OFF, seed.rotate_left(32));
+        Self { known: None, looked: None, idle, errors }
     }
 
     /// The version to send now.
@@ -41,44 +46,33 @@ impl Pace {
 
     pub(super) fn task_came(&mut self) {
         self.known = None;
-        self.idle = FIRST_PAUSE;
-        self.back_off = FIRST_PAUSE;
+        self.idle.reset();
+        self.errors.reset();
     }
 
     /// Returns how long to wait.
     pub(super) fn nothing_came(&mut self, version: i64) -> Duration {
         self.known = Some(version);
-        self.back_off = FIRST_PAUSE;
-        let pause = self.jittered(self.idle);
-        self.idle = (self.idle * 2).min(LONGEST_PAUSE);
-        pause
+        self.errors.reset();
+        self.idle.pause()
     }
 
     /// Returns how long to wait; an unknown registration is asked about slowly.
-    pub(super) fn failed(&mut self, unregistered: bool) -> Duration {
+    pub(super) fn failed(&mut self, trouble: Trouble) -> Duration {
         self.known = None;
-        let pause = self.jittered(if unregistered { LONGEST_BACK_OFF } else { self.back_off });
-        self.back_off = (self.back_off * 2).min(LONGEST_BACK_OFF);
-        pause
+        match trouble {
+            Trouble::Unregistered => self.errors.longest_pause(),
+            Trouble::TaskUnknown | Trouble::LogArchived | Trouble::Away => self.errors.pause(),
+        }
     }
 
     pub(super) fn room_may_grow(&mut self) {
         self.known = None;
-        self.idle = FIRST_PAUSE;
+        self.idle.reset();
     }
 
     pub(super) fn declared(&mut self) {
         self.known = None;
-    }
-
-    /// ±20 %, so that runners do not come in herds after an outage.
-    fn jittered(&mut self, pause: Duration) -> Duration {
-        // xorshift64: spread is all that is asked of it.
-        self.jitter = self.jitter.max(1);
-        self.jitter ^= self.jitter << 13;
-        self.jitter ^= self.jitter >> 7;
-        self.jitter ^= self.jitter << 17;
-        pause.mul_f64(0.8 + 0.4 * (self.jitter % 1000) as f64 / 1000.0)
     }
 }
 
@@ -101,7 +95,7 @@ mod tests {
         pace.nothing_came(3);
         assert_eq!(pace.version(at(2)), 3, "never a maximum");
         for change in [Pace::task_came, Pace::room_may_grow, Pace::declared, |pace: &mut Pace| {
-            pace.failed(false);
+            pace.failed(Trouble::Away);
         }] {
             pace.nothing_came(3);
             change(&mut pace);
@@ -123,10 +117,10 @@ mod tests {
         }
         assert!(idle[3] != idle[4], "jitter");
         for seconds in [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0] {
-            assert!(near(pace.failed(false), seconds), "{seconds}");
+            assert!(near(pace.failed(Trouble::Away), seconds), "{seconds}");
         }
         pace.task_came();
-        assert!(near(pace.failed(false), 1.0));
-        assert!(near(pace.failed(true), 30.0));
+        assert!(near(pace.failed(Trouble::Away), 1.0));
+        assert!(near(pace.failed(Trouble::Unregistered), 30.0));
     }
 }

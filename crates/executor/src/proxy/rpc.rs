@@ -18,7 +18,7 @@ use super::paths::Procedure;
 use super::reply::{Body, connect_error, message, passed, unavailable};
 use super::{Notice, Shared};
 use crate::answer::Outcome;
-use crate::backoff::Backoff;
+use crate::backoff::backoff;
 use crate::facade::Answer;
 use crate::spool::{Handling, Reply};
 use last::Last;
@@ -106,7 +106,7 @@ async fn body_of(procedure: Procedure, request: Request<Incoming>) -> Result<Byt
 /// Repeats until success or `unauthenticated`: anything else would end the runner at once (NEW-164).
 async fn declare(shared: &Shared, body: Bytes) -> Response<Body> {
     let end = Instant::now() + shared.limits.declare;
-    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
+    let mut pauses = backoff(Duration::from_millis(250), Duration::from_secs(2));
     loop {
         let answer = shared.facade.rpc(Procedure::Declare, body.clone(), DECLARE_TRY).await;
         match answer.outcome() {
@@ -117,7 +117,7 @@ async fn declare(shared: &Shared, body: Bytes) -> Response<Body> {
             }
             Outcome::Unavailable | Outcome::Away | Outcome::Refused => {}
         }
-        let pause = backoff.pause();
+        let pause = pauses.pause();
         if Instant::now() + pause >= end {
             tracing::error!(problem = %answer.problem(), "Declare was not accepted in time");
             shared.declare_failed.store(true, Ordering::Relaxed);
@@ -149,11 +149,11 @@ async fn update(shared: Arc<Shared>, procedure: Procedure, body: Bytes) -> Respo
 /// state and sends them again with the next call.
 async fn running_update(shared: &Shared, procedure: Procedure, body: Bytes) -> Response<Body> {
     let end = Instant::now() + shared.limits.hold;
-    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+    let mut pauses = backoff(Duration::from_millis(200), Duration::from_secs(2));
     loop {
         let answer = in_lane(shared, procedure, body.clone(), UPDATE).await;
         let worth_another = matches!(answer.outcome(), Outcome::Unavailable | Outcome::Away);
-        let pause = backoff.pause();
+        let pause = pauses.pause();
         if !worth_another || Instant::now() + pause >= end {
             return passed(answer);
         }
