@@ -149,7 +149,9 @@ async fn with_runner(
     settings.orphans.end().await;
     outbox.until(|spool| !spool.owes()).await;
     outbox.store().await;
-    let mut end = judged(&outbox, ended, watch.had_nothing_to_do(), declare_failed.load(Ordering::Relaxed));
+    let sent_home = watch.had_nothing_to_do().then_some(Exit::NothingToDo);
+    let not_let_in = declare_failed.load(Ordering::Relaxed).then_some(Exit::NoFacade);
+    let mut end = judged(&outbox, ended, sent_home.or(not_let_in));
     if end.exit == Exit::NotStarted {
         end.detail = format!("{} cannot be executed", settings.runner_binary.display());
     }
@@ -179,12 +181,11 @@ fn prepare(settings: &Settings, proxy: &Proxy, token: &LoopbackToken, dir: &Path
     Ok((command, files))
 }
 
-fn judged(outbox: &Outbox, ended: Ended, nothing_to_do: bool, declare_failed: bool) -> End {
+/// `without_a_job`: why the runner never had one.
+fn judged(outbox: &Outbox, ended: Ended, without_a_job: Option<Exit>) -> End {
     let (lost, interrupted) = outbox.with(|spool| (spool.lost(), spool.interrupted()));
-    let exit = if nothing_to_do {
-        Exit::NothingToDo
-    } else if declare_failed {
-        Exit::NoFacade
+    let exit = if let Some(exit) = without_a_job {
+        exit
     } else if ended.code == Some(i32::from(NOT_STARTED)) {
         Exit::NotStarted
     } else {

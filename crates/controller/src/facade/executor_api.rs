@@ -7,7 +7,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Json, http::StatusCode};
 use connectrpc::ErrorCode;
 use domain::executor_api::{NeverStarted, Reply, Report};
-use domain::lifecycle::{Action, Event};
+use domain::lifecycle::{Action, Event, Parting};
 use domain::metadata::Mark;
 use domain::reason::Reason;
 
@@ -74,7 +74,12 @@ fn event_of(caller: Caller, report: &Report) -> Event {
                 (None, Some(code)) => format!("the runner ended with exit code {code} and without a final report"),
                 (None, None) => "the runner was ended by a signal, without a final report".to_owned(),
             };
-            Event::Goodbye { epoch, how, interrupted: *interrupted, delivered: *delivered }
+            let parting = match (interrupted, delivered) {
+                (true, _) => Parting::CutOff,
+                (false, false) => Parting::Undelivered,
+                (false, true) => Parting::Clean,
+            };
+            Event::Goodbye { epoch, how, parting }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use connectrpc::{ConnectError, PreEncoded, RequestContext, Response, ServiceRequest, ServiceResult};
 use domain::id::AssignmentId;
-use domain::lifecycle::{Action, Event, Outcome, Row, StepRecords};
+use domain::lifecycle::{Action, Event, LogEnd, Outcome, Row, StepRecords, Tail};
 use domain::metadata::{Claim, Mark};
 use runner_proto::runner::v1 as proto;
 use zeroize::Zeroizing;
@@ -294,15 +294,15 @@ impl Facade {
         let count = request.rows.len() as u64;
         let Some(lane) = self.board.lane(id) else { return Ok(ack(index + count)) };
         let turn = lane.turn().await;
-        let last = request.rows.last().filter(|_| request.no_more).map(row_of);
-        let event = Event::RunnerLog { epoch: caller.epoch(), index, count, last, no_more: request.no_more };
+        let end = if request.no_more { LogEnd::Last(request.rows.last().map(row_of)) } else { LogEnd::Open };
+        let event = Event::RunnerLog { epoch: caller.epoch(), index, count, end };
         match self.board.apply(id, event).unwrap_or_default().into_iter().next() {
-            Some(Action::ForwardRows { index: shifted, hold_last, no_more }) => {
-                if hold_last {
+            Some(Action::ForwardRows { index: shifted, tail }) => {
+                if tail == Tail::KeptBack {
                     request.rows.pop();
                 }
                 request.index = wire_number(shifted);
-                request.no_more = no_more;
+                request.no_more = tail == Tail::Closing;
                 if request.rows.is_empty() {
                     return Ok(ack(self.board.runner_ack(id)));
                 }

@@ -74,10 +74,8 @@ pub enum Event {
         index: u64,
         /// How many rows.
         count: u64,
-        /// The last row, present when `no_more` came with rows.
-        last: Option<Row>,
-        /// The runner sends no further row.
-        no_more: bool,
+        /// Whether more will come.
+        end: LogEnd,
     },
     /// Rows of anybody are on their way to Gitea: their answer may be lost, they may be not.
     RowsSent {
@@ -118,10 +116,8 @@ pub enum Event {
         epoch: Epoch,
         /// How the runner ended, in words.
         how: String,
-        /// A signal cut the job off.
-        interrupted: bool,
-        /// False: its final report could not be delivered.
-        delivered: bool,
+        /// What is left of its job.
+        parting: Parting,
     },
     /// Gitea's answer to an UpdateTask of anybody.
     Answered {
@@ -182,10 +178,8 @@ pub enum Action {
     ForwardRows {
         /// Gitea's index of the first row.
         index: u64,
-        /// Keep the last row and `no_more` back until the result is judged.
-        hold_last: bool,
-        /// Close the log with it.
-        no_more: bool,
+        /// What becomes of their end.
+        tail: Tail,
     },
     /// Answer the runner that this many of its rows are stored; forward nothing.
     AckRows {
@@ -218,4 +212,35 @@ pub enum Action {
     Tell(Row),
     /// [`super::Life::wants`] has something new for the rooms.
     Wake,
+}
+
+/// What comes behind the rows of an UpdateLog of the runner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogEnd {
+    /// More rows.
+    Open,
+    /// Nothing (`no_more`); the last of its rows, if it has any.
+    Last(Option<Row>),
+}
+
+/// What becomes of the end of rows that are forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing: the log stays open.
+    Open,
+    /// The last row is kept back, and `no_more` with it, until the result is judged.
+    KeptBack,
+    /// It closes the log.
+    Closing,
+}
+
+/// How an executor leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parting {
+    /// It owes nothing.
+    Clean,
+    /// A signal cut its job off.
+    CutOff,
+    /// Its final report could not be delivered.
+    Undelivered,
 }

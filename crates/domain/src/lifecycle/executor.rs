@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Action, Ending, Executor, Life, Limits, Phase};
+use super::{Action, Ending, Executor, Life, Limits, Parting, Phase};
 use crate::id::Epoch;
 use crate::reason::Reason;
 
@@ -56,8 +56,7 @@ impl Life {
         &mut self,
         epoch: Epoch,
         how: String,
-        interrupted: bool,
-        delivered: bool,
+        parting: Parting,
         now: Timestamp,
         limits: &Limits,
     ) -> Vec<Action> {
@@ -68,10 +67,12 @@ impl Life {
         self.said_goodbye = true;
         let mut actions = match self.phase {
             Phase::Creating | Phase::Bound | Phase::Offered => self.died(Reason::ExecutorExited, how, now, limits),
-            Phase::Claimed | Phase::Running if interrupted || self.interrupted.is_some() => {
+            Phase::Claimed | Phase::Running if parting == Parting::CutOff || self.interrupted.is_some() => {
                 self.end(Ending::interrupted("a signal cut the job off"), now)
             }
-            Phase::Claimed | Phase::Running if !delivered => self.end(Ending::new(Reason::ResultLost, how), now),
+            Phase::Claimed | Phase::Running if parting == Parting::Undelivered => {
+                self.end(Ending::new(Reason::ResultLost, how), now)
+            }
             Phase::Claimed | Phase::Running => self.end(Ending::new(Reason::ExecutorExited, how), now),
             _ => vec![Action::Wake],
         };

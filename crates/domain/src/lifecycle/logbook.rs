@@ -78,9 +78,9 @@ impl LogBook {
         self.reach = self.reach.max(rows);
     }
 
-    pub(super) fn hold(&mut self, index: u64, row: Option<Row>) {
+    pub(super) fn hold(&mut self, index: u64, row: Row) {
         self.runner_done = true;
-        self.held = row.map(|row| (index, row));
+        self.held = Some((index, row));
     }
 
     pub(super) fn end_of_runner(&mut self) {
@@ -234,7 +234,7 @@ mod tests {
                 let sent = rows(&["one", "two"][..count]);
                 say(&mut book, &mut log, 1, &sent, false, before);
                 if kept {
-                    book.hold(1 + count as u64, rows(&["kept"]).pop());
+                    book.hold(1 + count as u64, rows(&["kept"]).remove(0));
                 }
                 if restart {
                     book = LogBook::recovered(1);

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Action, Ending, Life, Outcome, Phase, Row, StepRecords};
+use super::{Action, Ending, Life, LogEnd, Outcome, Phase, Row, StepRecords, Tail};
 use crate::id::Epoch;
 use crate::workflow::ContinueOnError;
 
@@ -48,8 +48,7 @@ impl Life {
         epoch: Epoch,
         index: u64,
         count: u64,
-        last: Option<Row>,
-        no_more: bool,
+        end: LogEnd,
         now: Timestamp,
     ) -> Vec<Action> {
         let acknowledge = Action::AckRows { ack: index.saturating_add(count) };
@@ -61,20 +60,25 @@ impl Life {
             Phase::Claimed | Phase::Running => {
                 let news = self.confirm(now);
                 self.log.at_least(first);
-                let hold_last = no_more && count > 0;
-                if hold_last {
-                    self.log.hold(first + count - 1, last);
-                } else if no_more {
-                    self.log.end_of_runner();
-                    return [acknowledge].into_iter().chain(news).collect();
-                }
-                let forward = Action::ForwardRows { index: first, hold_last, no_more: false };
+                let tail = match end {
+                    LogEnd::Open => Tail::Open,
+                    LogEnd::Last(Some(row)) => {
+                        self.log.hold(first.saturating_add(count).saturating_sub(1), row);
+                        Tail::KeptBack
+                    }
+                    LogEnd::Last(None) => {
+                        self.log.end_of_runner();
+                        return [acknowledge].into_iter().chain(news).collect();
+                    }
+                };
+                let forward = Action::ForwardRows { index: first, tail };
                 [forward].into_iter().chain(news).collect()
             }
             // Gitea's own end: its runner's last rows still belong to the log (NEW-163, NEW-166).
             Phase::Final(_) | Phase::Draining(_) if !self.log.is_closed() && count > 0 => {
                 self.last_call = now;
-                vec![Action::ForwardRows { index: first, hold_last: false, no_more }]
+                let tail = if end == LogEnd::Open { Tail::Open } else { Tail::Closing };
+                vec![Action::ForwardRows { index: first, tail }]
             }
             Phase::Creating | Phase::Bound | Phase::Offered => vec![Action::AskAgain],
             _ => vec![acknowledge],

@@ -42,9 +42,7 @@ impl Life {
             Event::KeepAlive { epoch } => self.on_keep_alive(epoch, now, limits),
             Event::TaskAsked { epoch } => self.on_task_asked(epoch, now),
             Event::ClaimWritten { epoch, log_shift } => self.on_claim_written(epoch, log_shift, now),
-            Event::RunnerLog { epoch, index, count, last, no_more } => {
-                self.on_runner_log(epoch, index, count, last, no_more, now)
-            }
+            Event::RunnerLog { epoch, index, count, end } => self.on_runner_log(epoch, index, count, end, now),
             Event::RowsSent { end } => {
                 self.log.sent(end);
                 vec![]
@@ -60,9 +58,7 @@ impl Life {
             Event::RunnerState { epoch, outcome, steps } => self.on_runner_state(epoch, outcome, steps, now),
             Event::StepsRecorded { epoch, steps } => self.on_steps_recorded(epoch, steps),
             Event::Interrupted { epoch } => self.on_interrupted(epoch, now),
-            Event::Goodbye { epoch, how, interrupted, delivered } => {
-                self.on_goodbye(epoch, how, interrupted, delivered, now, limits)
-            }
+            Event::Goodbye { epoch, how, parting } => self.on_goodbye(epoch, how, parting, now, limits),
             Event::Answered { outcome } => self.on_answered(outcome, now),
             Event::TaskUnknown => {
                 self.log.close();

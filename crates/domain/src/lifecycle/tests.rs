@@ -90,7 +90,7 @@ impl Walk {
 
     fn running() -> Self {
         Self::claimed()
-            .on(Event::RunnerLog { epoch: Epoch::FIRST, index: 0, count: 4, last: None, no_more: false })
+            .on(Event::RunnerLog { epoch: Epoch::FIRST, index: 0, count: 4, end: LogEnd::Open })
             .on(Event::LogStored { ack: 6 })
             .on(Event::RunnerState {
                 epoch: Epoch::FIRST,
@@ -144,8 +144,8 @@ fn a_job_that_succeeds() {
     let walk = walk.on(Event::ClaimWritten { epoch, log_shift: 2 });
     assert_eq!(walk.last, [Action::HandOut]);
     assert_eq!(walk.wants().message, None, "the message stays until a first update");
-    let walk = walk.on(Event::RunnerLog { epoch, index: 0, count: 3, last: None, no_more: false });
-    assert_eq!(walk.last[0], Action::ForwardRows { index: 2, hold_last: false, no_more: false });
+    let walk = walk.on(Event::RunnerLog { epoch, index: 0, count: 3, end: LogEnd::Open });
+    assert_eq!(walk.last[0], Action::ForwardRows { index: 2, tail: Tail::Open });
     assert_eq!(walk.wants().message, Some(MessageWant::Remove));
     let mut walk = walk.on(Event::Settled).on(Event::LogStored { ack: 5 });
     assert_eq!(walk.life.log.runner_ack(), 3);
@@ -156,7 +156,7 @@ fn a_job_that_succeeds() {
     assert_eq!(walk.last, [Action::ForwardState { close: None }]);
     assert_eq!(walk.life.steps().as_slice()[0].log_index, 3, "shifted");
     let mut walk = walk
-        .on(Event::RunnerLog { epoch, index: 3, count: 2, last: Some(row("last")), no_more: true })
+        .on(Event::RunnerLog { epoch, index: 3, count: 2, end: LogEnd::Last(Some(row("last"))) })
         .on(Event::LogStored { ack: 6 });
     assert_eq!(walk.life.log.runner_ack(), 5, "the runner is told that its held row is stored");
     let walk = walk.state(Outcome::Success, &ALL_GOOD);
@@ -166,7 +166,7 @@ fn a_job_that_succeeds() {
     assert!(walk.wants().terminal_mark && !walk.wants().removal);
     let walk = walk.on(Event::Marked);
     assert!(walk.life.occupies_slot() && !walk.wants().removal, "an accepted end frees no slot");
-    let walk = walk.on(Event::Goodbye { epoch, how: "exit 0".to_owned(), interrupted: false, delivered: true });
+    let walk = walk.on(Event::Goodbye { epoch, how: "exit 0".to_owned(), parting: Parting::Clean });
     assert!(walk.wants().removal);
     let walk = walk.on(Event::ExecutorAbsent);
     assert_eq!(*walk.life.phase(), Phase::Gone);
@@ -180,9 +180,8 @@ fn handed_out_again_until_the_first_update() {
     assert_eq!(walk.last, [Action::HandOut]);
     let walk = walk.on(Event::TaskAsked { epoch: epoch.next() });
     assert_eq!(walk.last, [Action::SendHome]);
-    let walk = walk
-        .on(Event::RunnerLog { epoch, index: 0, count: 1, last: None, no_more: false })
-        .on(Event::TaskAsked { epoch });
+    let walk =
+        walk.on(Event::RunnerLog { epoch, index: 0, count: 1, end: LogEnd::Open }).on(Event::TaskAsked { epoch });
     assert_eq!(walk.last, [Action::SendHome]);
 }
 
@@ -211,8 +210,8 @@ fn an_announced_interruption_forbids_success() {
     let epoch = Epoch::FIRST;
     let walk = Walk::running().on(Event::Interrupted { epoch });
     assert_eq!(walk.last, [Action::WriteInterrupted, Action::GoOn]);
-    let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 1, last: Some(row("Job succeeded")), no_more: true });
-    assert_eq!(walk.last[0], Action::ForwardRows { index: 6, hold_last: true, no_more: false });
+    let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 1, end: LogEnd::Last(Some(row("Job succeeded"))) });
+    assert_eq!(walk.last[0], Action::ForwardRows { index: 6, tail: Tail::KeptBack });
     let walk = walk.state(Outcome::Success, &ALL_GOOD);
     assert_eq!(walk.last[0], Action::AnswerResult(Outcome::Cancelled));
     walk.ends_as(Reason::Interrupted);
@@ -251,9 +250,10 @@ fn quiet_after_the_end() {
     let walk = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) });
     let walk = walk.on(Event::RunnerState { epoch, outcome: None, steps: steps(&ALL_GOOD) });
     assert_eq!(walk.last, [Action::AnswerResult(Outcome::Cancelled)]);
-    let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 2, last: Some(row("x")), no_more: true });
-    assert_eq!(walk.last, [Action::ForwardRows { index: 6, hold_last: false, no_more: true }]);
-    let walk = walk.on(Event::LogSealed).on(Event::RunnerLog { epoch, index: 6, count: 2, last: None, no_more: true });
+    let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 2, end: LogEnd::Last(Some(row("x"))) });
+    assert_eq!(walk.last, [Action::ForwardRows { index: 6, tail: Tail::Closing }]);
+    let walk =
+        walk.on(Event::LogSealed).on(Event::RunnerLog { epoch, index: 6, count: 2, end: LogEnd::Last(Some(row("x"))) });
     assert_eq!(walk.last, [Action::AckRows { ack: 8 }]);
     assert!(walk.later(3600).last.is_empty(), "no heartbeat after the end");
 
@@ -299,8 +299,8 @@ fn the_log_of_a_found_end_stays_open_for_the_grace() {
     let record = ExecutorRecord { terminal: true, ..found_record(Some(Claim { at: at(0), log_shift: 2 })) };
     let walk = Walk { life: Life::found_executor(&record, at(0)), now: 0, last: vec![] };
     assert!(!walk.wants().closing_row, "the runner may still write");
-    let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 1, last: None, no_more: false });
-    assert_eq!(walk.last, [Action::ForwardRows { index: 6, hold_last: false, no_more: false }]);
+    let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 1, end: LogEnd::Open });
+    assert_eq!(walk.last, [Action::ForwardRows { index: 6, tail: Tail::Open }]);
     assert!(walk.later(60).wants().closing_row, "nobody else closes it");
 }
 
@@ -366,7 +366,7 @@ fn a_life_in_place_of_an_older_one() {
         Event::ExecutorReady { epoch },
         Event::Hello { epoch },
         Event::ClaimWritten { epoch, log_shift: 2 },
-        Event::RunnerLog { epoch, index: 0, count: 4, last: None, no_more: false },
+        Event::RunnerLog { epoch, index: 0, count: 4, end: LogEnd::Open },
         Event::Answered { outcome: Some(Outcome::Success) },
     ] {
         walk = walk.on(event);
@@ -584,14 +584,14 @@ fn the_place_in_line() {
 #[test]
 fn no_ack_falls_after_a_restart() {
     let epoch = Epoch::FIRST;
-    for (count, no_more, ack) in [(1, true, 18), (0, false, 17), (0, true, 17)] {
+    let ends = [(1, LogEnd::Last(Some(row("last"))), 18), (0, LogEnd::Open, 17), (0, LogEnd::Last(None), 17)];
+    for (count, end, ack) in ends {
         let mut walk = Walk::claimed();
         walk.life.found = Some(at(0));
-        let last = (count > 0).then(|| row("last"));
-        let mut walk = walk.on(Event::RunnerLog { epoch, index: 17, count, last, no_more });
+        let mut walk = walk.on(Event::RunnerLog { epoch, index: 17, count, end: end.clone() });
         match walk.last[0] {
             Action::AckRows { ack: answered } => assert_eq!(answered, ack),
-            _ => assert_eq!(walk.life.runner_ack(), ack, "{count} rows, {no_more}"),
+            _ => assert_eq!(walk.life.runner_ack(), ack, "{count} rows, {end:?}"),
         }
     }
 }
@@ -682,11 +682,11 @@ fn every_event() -> Vec<Event> {
             Event::ExecutorSeen { epoch },
         ]);
         events.push(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() });
-        for (interrupted, delivered) in [(false, true), (true, true), (false, false)] {
-            events.push(Event::Goodbye { epoch, how: "exit 0".to_owned(), interrupted, delivered });
+        for parting in [Parting::Clean, Parting::CutOff, Parting::Undelivered] {
+            events.push(Event::Goodbye { epoch, how: "exit 0".to_owned(), parting });
         }
-        for (count, no_more) in [(2, false), (2, true), (0, true)] {
-            events.push(Event::RunnerLog { epoch, index: 0, count, last: Some(row("x")), no_more });
+        for (count, end) in [(2, LogEnd::Open), (2, LogEnd::Last(Some(row("x")))), (0, LogEnd::Last(None))] {
+            events.push(Event::RunnerLog { epoch, index: 0, count, end });
         }
     }
     events
