@@ -8,6 +8,7 @@
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use connectrpc::client::{CallOptions, ClientBody, ClientConfig, ServiceTransport, UnaryResponse};
 use connectrpc::{ConnectError, ErrorCode};
 use hyper_util::client::legacy::Client as HttpClient;
@@ -15,7 +16,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
 use runner_proto::runner::v1 as proto;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{GiteaError, connector};
 use crate::clock;
@@ -94,9 +95,11 @@ impl Gitea {
         let answer = self.call("FetchTask", 65, |options| self.rpc.fetch_task_with_options(request, options)).await?;
         let tasks_version = answer.view().tasks_version;
         let body = answer.into_view();
-        let task =
-            domain::wire::task_bytes(body.bytes()).map_err(|_| GiteaError::malformed("FetchTask", "no message"))?;
-        Ok(Fetched { task: task.map(|bytes| Zeroizing::new(bytes.to_vec())), tasks_version })
+        let task = domain::wire::task_bytes(body.bytes()).map(|task| task.map(|bytes| Zeroizing::new(bytes.to_vec())));
+        let overwritten = overwrite(body.into_bytes());
+        debug_assert!(overwritten.is_some(), "somebody else holds the answer with the secrets");
+        let task = task.map_err(|_| GiteaError::malformed("FetchTask", "no message"))?;
+        Ok(Fetched { task, tasks_version })
     }
 
     pub(super) async fn update_task(
@@ -156,7 +159,36 @@ fn rpc(base: &str) -> Result<Rpc, http::uri::InvalidUri> {
     Ok(proto::RunnerServiceClient::new(ServiceTransport::new(client), config))
 }
 
+/// Overwrites an answer that held every secret of a job (NEW-57); none: it has another holder, who would read zeros. What
+/// TLS and HTTP read it through, and the smaller buffers that it grew out of, belong to the libraries and are only freed.
+fn overwrite(answer: Bytes) -> Option<BytesMut> {
+    let mut answer = answer.try_into_mut().ok()?;
+    answer.zeroize();
+    Some(answer)
+}
+
 /// Gitea is told a deadline 5 s below ours, so that it gives up first.
 fn deadline(ours: u64) -> CallOptions {
     CallOptions::default().with_header("connect-timeout-ms", ((ours - 5) * 1000).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// NEW-57, T47: the very memory of an answer is overwritten, and nobody else's.
+    #[test]
+    fn an_answer_is_overwritten_where_it_lies() {
+        let mut grown = BytesMut::new();
+        grown.extend_from_slice(b"secret");
+        let answer = grown.freeze();
+        let place = answer.as_ptr();
+        let overwritten = overwrite(answer).unwrap();
+        assert_eq!((&overwritten[..], overwritten.as_ptr()), (&[0; 6][..], place));
+        let shared = Bytes::from(b"secret".to_vec());
+        assert!(overwrite(shared.clone()).is_none());
+        assert_eq!(&shared[..], b"secret");
+    }
 }
