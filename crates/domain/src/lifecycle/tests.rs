@@ -301,7 +301,10 @@ fn the_log_of_a_found_end_stays_open_for_the_grace() {
     assert!(!walk.wants().closing_row, "the runner may still write");
     let walk = walk.on(Event::RunnerLog { epoch, index: 4, count: 1, end: LogEnd::Open });
     assert_eq!(walk.last, [Action::ForwardRows { index: 6, tail: Tail::Open }]);
-    assert!(walk.later(60).wants().closing_row, "nobody else closes it");
+    let walk = walk.later(59);
+    assert!(!walk.wants().closing_row && !walk.wants().removal, "a whole grace from the start of this process");
+    let wants = walk.later(1).wants();
+    assert!(wants.closing_row && wants.removal, "nobody else closes it, and it goes: {wants:?}");
 }
 
 /// NEW-61, F53: an executor that ends before the claim is replaced three times, with pauses of 0, 5 and 20 s.
