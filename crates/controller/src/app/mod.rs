@@ -12,6 +12,7 @@ pub mod walls;
 use std::sync::Arc;
 
 use domain::id::{AssignmentId, TaskId};
+use tokio::task::JoinError;
 
 use crate::board::Board;
 use crate::config::Config;
@@ -24,7 +25,7 @@ use crate::telemetry::Installed;
 use crate::telemetry::events::{ControllerEvent, LeaderEvent, controller_transition, leader_transition};
 use crate::telemetry::human::JobName;
 use parts::Parts;
-use rooms::Rooms;
+use rooms::{Ended, Rooms};
 use shutdown::{Shutdown, Signals};
 use walls::Proven;
 
@@ -75,10 +76,7 @@ pub async fn run(start: Start, held: Held, telemetry: &Installed) -> anyhow::Res
     let result = tokio::select! {
         () = signals.next() => Ok(()),
         () = held.lost() => Err(anyhow::anyhow!("scheduler leadership lost")),
-        Some(ended) = rooms.join_next() => Err(match ended {
-            Ok(ended) => anyhow::anyhow!("{ended}"),
-            Err(error) => error.into(),
-        }),
+        Some(ended) = rooms.join_next() => Err(unasked(ended)),
     };
     say(ControllerEvent::Draining);
     readiness.set(|conditions| conditions.draining = true);
@@ -91,11 +89,42 @@ pub async fn run(start: Start, held: Held, telemetry: &Installed) -> anyhow::Res
     result
 }
 
+/// Why the process ends when a room did: it returned, or it panicked in a build that does not end at a panic at once.
+fn unasked(ended: Result<Ended, JoinError>) -> anyhow::Error {
+    match ended {
+        Ok(ended) => anyhow::anyhow!("{ended}"),
+        Err(error) => anyhow::anyhow!("a component ended by itself: {error}"),
+    }
+}
+
 /// What the log for people asks the board.
 fn job_names(board: Arc<Board>) -> impl Fn(i64) -> Option<JobName> {
     move |task| {
         let card = board.card(AssignmentId::of(TaskId::try_from(task).ok()?))?;
         let (repository, job) = (card.repository.to_string(), card.job_key.to_string());
         Some(JobName { repository, job, spiffe_id: card.spiffe_id.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    async fn panics() -> Ended {
+        panic!("a rule was broken")
+    }
+
+    /// T73, NEW-150, F136: a room that returns and one that panics are both noticed, and the process ends with the reason.
+    #[tokio::test]
+    async fn a_room_that_ends_is_the_end_and_its_reason() {
+        let mut rooms = Rooms::new();
+        rooms.spawn(async { rooms::ended() });
+        let returned = unasked(rooms.join_next().await.unwrap()).to_string();
+        assert_eq!(returned, r#"component scheduler: its part "test" ended by itself"#);
+        rooms.spawn(panics());
+        let panicked = unasked(rooms.join_next().await.unwrap()).to_string();
+        assert!(panicked.contains("a rule was broken"), "{panicked}");
     }
 }

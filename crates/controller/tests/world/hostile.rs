@@ -145,13 +145,22 @@ async fn malformed_requests() {
         }
     }
     assert!(passed.is_empty(), "{passed:#?}");
+    let metrics = world.metrics().await;
+    assert!(denied(&metrics, "path"), "{metrics}");
     assert!(world.gitea.seen().is_empty(), "{:?}", world.gitea.seen());
     world.desk.open_gate("first");
     world.ends_as(first, Status::Success, SOON).await;
     world.finish().await;
 }
 
-/// T19, NEW-94: without both the SVID and the capability of one live assignment nobody gets anywhere.
+/// Whether `/metrics` counts calls that were denied for this reason.
+fn denied(metrics: &str, reason: &str) -> bool {
+    let counts = format!("gdr_facade_denied_total{{reason=\"{reason}\"}} ");
+    metrics.lines().any(|line| line.strip_prefix(&counts).is_some_and(|count| count.parse::<f64>().unwrap() > 0.0))
+}
+
+/// T19, NEW-94, NEW-130: without both the SVID and the capability of one live assignment nobody gets anywhere; what was
+/// missing is counted.
 #[tokio::test]
 async fn strangers() {
     let world = world(2).await;
@@ -170,6 +179,10 @@ async fn strangers() {
         }
     }
     assert!(world.gitea.seen().is_empty(), "{:?}", world.gitea.seen());
+    let metrics = world.metrics().await;
+    for reason in ["assignment", "capability", "identity"] {
+        assert!(denied(&metrics, reason), "no {reason} in:\n{metrics}");
+    }
     let genuine = mine.exchange("GET /api/v1/version HTTP/1.1", "Host: h\r\nConnection: close\r\n", "").await;
     assert_eq!(status(&genuine), 200, "{genuine}");
     for (gate, job) in [("first", first), ("second", second)] {

@@ -241,6 +241,44 @@ async fn metrics_of_failures() {
     world.finish().await;
 }
 
+/// NEW-130, NEW-3, NEW-63: an executor of an older epoch that cannot be removed yet belongs to nothing: it is counted, and
+/// gone as soon as nothing keeps it.
+#[tokio::test]
+async fn metrics_of_what_belongs_to_nothing() {
+    let world = world(2).await;
+    let job = world.push_one(job("long", &["gate here"]));
+    world.eventually("its executor exists", SOON, running).await;
+    world
+        .gitea
+        .fail_next(Method::UpdateTask, FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX));
+    let executors = world.state().join("executors");
+    let name = world.executors().remove(0);
+    let parts = ["meta.json", "launch.json", "lock"];
+    let parts = parts.map(|part| (part, std::fs::read(executors.join(&name).join(part)).unwrap()));
+    world.signal_only(&world.executor_processes(), Signal::Kill);
+    counts(&world, "gdr_relaunch_total", "reason=\"executor_exited\"").await;
+    world.gitea.clear_faults();
+    world.desk.arrived("here", 1, SOON).await;
+    let draft = executors.join(".draft");
+    std::fs::create_dir(&draft).unwrap();
+    for (part, content) in parts {
+        std::fs::write(draft.join(part), content).unwrap();
+    }
+    // Who holds the lock of a folder keeps it from being removed.
+    let lock = std::fs::File::open(draft.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    std::fs::rename(&draft, executors.join(&name)).unwrap();
+    counts(&world, "gdr_orphans", "kind=\"executor\"").await;
+    assert!(world.executors().contains(&name));
+    drop(lock);
+    counts(&world, "gdr_reaped_total", "reason=\"fenced\"").await;
+    let gone = |world: &World| if world.executors().contains(&name) { Err(name.clone()) } else { Ok(()) };
+    world.eventually("it is removed", SOON, gone).await;
+    world.desk.open_gate("here");
+    world.ends_as(job, Status::Success, SOON).await;
+    world.finish().await;
+}
+
 fn running(world: &World) -> Result<(), String> {
     if world.executor_processes().is_empty() { Err("no process".to_owned()) } else { Ok(()) }
 }
