@@ -4,15 +4,16 @@
 //! queue, the executors' objects and Gitea hold it all. Rooms bring events, get actions, and are woken when
 //! [`Life::wants`] has something new for them.
 
+mod card;
+mod room;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use domain::assignment::Assignment;
-use domain::id::{AssignmentId, Backend, Epoch, PayloadDigest};
-use domain::identity::{JobKey, Repository, SpiffeId};
+use domain::id::{AssignmentId, Epoch};
 use domain::lifecycle::{Action, Event, Life, Limits, Phase, Wants, happenings};
-use domain::metadata::ExecutorRecord;
-use domain::policy::{Holding, Place, Shares};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -22,58 +23,8 @@ use crate::clock::Clock;
 use crate::gitea::Lane;
 use crate::telemetry::events::Subject;
 
-/// What never changes about an assignment.
-#[derive(Clone)]
-pub struct Card {
-    /// Its name.
-    pub id: AssignmentId,
-    /// Where its executor is made.
-    pub backend: Backend,
-    /// Whose job it is.
-    pub repository: Repository,
-    /// The job's key in its workflow.
-    pub job_key: JobKey,
-    /// The identity of its executor.
-    pub spiffe_id: SpiffeId,
-    /// Tells it from an older life of the same task id.
-    pub digest: PayloadDigest,
-    /// When Gitea handed it out.
-    pub fetched_at: Timestamp,
-    /// The run deadline.
-    pub deadline: Timestamp,
-}
-
-impl Card {
-    /// The card of a task that was fetched or found in the queue.
-    #[must_use]
-    pub fn of_assignment(assignment: &Assignment) -> Self {
-        Self {
-            id: assignment.id,
-            backend: assignment.backend,
-            repository: assignment.repository.clone(),
-            job_key: assignment.job_key.clone(),
-            spiffe_id: assignment.spiffe_id.clone(),
-            digest: assignment.digest.clone(),
-            fetched_at: assignment.fetched_at,
-            deadline: assignment.deadline,
-        }
-    }
-
-    /// The card of an executor that was found.
-    #[must_use]
-    pub fn of_executor(record: &ExecutorRecord) -> Self {
-        Self {
-            id: record.id,
-            backend: record.backend,
-            repository: record.repository.clone(),
-            job_key: record.job_key.clone(),
-            spiffe_id: record.spiffe_id.clone(),
-            digest: record.digest.clone(),
-            fetched_at: record.fetched_at,
-            deadline: record.deadline,
-        }
-    }
-}
+pub use card::Card;
+pub use room::{Occupancy, Room};
 
 /// A task's bytes as the runner gets them.
 pub type Payload = Arc<Zeroizing<Vec<u8>>>;
@@ -83,31 +34,6 @@ struct Entry {
     lane: Arc<Lane>,
     life: Life,
     payload: Option<Payload>,
-}
-
-/// How many executors and tasks there are, for permits and slots.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Occupancy {
-    /// Executors that exist or may exist, unreadable objects of ours included.
-    pub executors: usize,
-    /// Tasks held without an executor.
-    pub held: usize,
-}
-
-/// Tasks over a limit of their owner that are held beside the look-ahead. Gitea hands out in its own order, so without
-/// them one owner's tasks would keep those of others in Gitea; without an end to them one owner could make us hold all
-/// it has.
-const MOST_ASIDE: usize = 32;
-
-/// How much may be held.
-#[derive(Debug, Clone, Copy)]
-pub struct Room {
-    /// Slots of the enabled backend.
-    pub capacity: usize,
-    /// Tasks held beyond the free slots.
-    pub look_ahead: usize,
-    /// Of one owner and of one repository.
-    pub shares: Shares,
 }
 
 /// What a room looks at.
@@ -340,48 +266,6 @@ impl Board {
         self.lock().get(&id).map(|entry| entry.life.epoch())
     }
 
-    /// How full it is.
-    #[must_use]
-    pub fn occupancy(&self) -> Occupancy {
-        let entries = self.lock();
-        let executors = entries.values().filter(|entry| entry.life.occupies_slot()).count();
-        let held = entries.values().filter(|entry| entry.life.is_held() && !entry.life.occupies_slot()).count();
-        // Under both locks: an executor whose life is superseded meanwhile is counted once.
-        let strays = self.strays_now();
-        Occupancy { executors: executors + strays.fenced.len() + strays.unreadable.len(), held }
-    }
-
-    /// The right to fetch: free slots less what is held, and the look-ahead (NEW-5, NEW-9).
-    #[must_use]
-    pub fn permits(&self, room: &Room) -> usize {
-        if self.recovery() < Recovery::Complete {
-            return 0;
-        }
-        let now = self.occupancy();
-        let free = room.capacity.saturating_sub(now.executors);
-        // Who waits for the end of a job of its own owner keeps no slot from others (NEW-18).
-        let aside = self.over(&room.shares).len().min(MOST_ASIDE);
-        (free + room.look_ahead).saturating_sub(now.held.saturating_sub(aside))
-    }
-
-    /// The waiting tasks that must leave their turn to those behind them, each with what it waits for (NEW-18).
-    #[must_use]
-    pub fn over(&self, shares: &Shares) -> BTreeMap<AssignmentId, String> {
-        if shares.are_unlimited() {
-            return BTreeMap::new();
-        }
-        let entries = self.lock();
-        let holdings = entries.iter().filter_map(|(&id, Entry { card, life, .. })| {
-            let place = match (life.occupies_slot(), life.is_held()) {
-                (true, _) => Place::Slot,
-                (false, true) => Place::Queue,
-                (false, false) => return None,
-            };
-            card.as_ref().map(|card| Holding { id, repository: &card.repository, place })
-        });
-        shares.over(&holdings.collect::<Vec<_>>())
-    }
-
     /// Takes note of the objects that belong to no life, seen by a list that was begun when `before` was known: it proves
     /// nothing about what was fenced since. Returns what was known until now.
     pub fn set_strays(&self, mut strays: Strays, before: &Strays) -> Strays {
@@ -437,6 +321,3 @@ impl Entry {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,9 @@
 //! What the board counts while lives take each other's place.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use domain::metadata::Claim;
+use domain::id::{Backend, PayloadDigest};
+use domain::metadata::{Claim, ExecutorRecord};
+use domain::policy::Shares;
 
 use super::*;
 

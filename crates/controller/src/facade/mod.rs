@@ -4,6 +4,7 @@
 mod allow;
 mod answer;
 mod auth;
+mod claim;
 mod connection;
 mod executor_api;
 mod inherit;
@@ -13,6 +14,7 @@ mod proxy;
 mod service;
 mod shares;
 mod story;
+mod updates;
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,0 +1,93 @@
+//! What a former process held: read from the queue once, before the first launch, without delivering it (NEW-157).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use domain::assignment::Assignment;
+use domain::envelope::Opened;
+use domain::id::Epoch;
+use domain::lifecycle::{Event, Life};
+use jiff::Timestamp;
+
+use super::Launch;
+use crate::board::Card;
+use crate::queue::{QueueError, Waiting};
+use crate::sealing::Unopenable;
+use crate::telemetry::events::assignment_processing_error;
+
+impl Launch {
+    /// What a former process held is known by reading the queue, without delivering it (NEW-157).
+    pub(super) async fn rebuild(&self) -> Result<(), QueueError> {
+        let mut waiting = BTreeMap::new();
+        for row in self.queue.list(self.kind).await? {
+            if self.is_older_life(row.id, &row.digest) {
+                // The queue has the newest of each number; the executor that was found is an older life's (NEW-3).
+                match self.open(row.id, &row.body) {
+                    Ok(Opened { assignment, .. }) => {
+                        let life = self.waiting_life(&assignment, row.attempts, row.last_error);
+                        self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), self.lane(row.id), life);
+                    }
+                    Err(closed) => self.unopened.found(&row, closed.class),
+                }
+            } else {
+                waiting.insert(row.id, row);
+            }
+        }
+        for view in self.board.views().into_iter().filter(|view| view.wants.payload) {
+            let Some(row) = waiting.remove(&view.id) else {
+                self.board.apply(view.id, Event::MessageMissing);
+                continue;
+            };
+            if let Ok(Opened { assignment, task }) = self.open(row.id, &row.body) {
+                self.lay_out(&assignment, view.life.epoch(), &task);
+            }
+        }
+        for row in waiting.into_values() {
+            match self.open(row.id, &row.body) {
+                Ok(opened) => self.make_known(&opened.assignment, row.attempts, row.last_error),
+                Err(closed) if closed.proven => self.make_known_unopened(&row, &closed),
+                Err(closed) => self.unopened.found(&row, closed.class),
+            }
+        }
+        Ok(())
+    }
+
+    /// Its number is proven, so it is held like every other task: heard of as cancelled, or ended after the longest wait.
+    fn make_known_unopened(&self, row: &Waiting, closed: &Unopenable) {
+        let limits = self.board.limits();
+        let wait = limits.queue_wait.saturating_add(limits.least_budget);
+        let life =
+            Life::fetched(row.enqueued_at, row.enqueued_at.saturating_add(wait).unwrap_or(Timestamp::MAX), vec![]);
+        let life = life.found_waiting(self.board.now(), row.attempts, Some(closed.to_string()));
+        self.board.insert(row.id, None, self.lane(row.id), life);
+        self.board.apply(row.id, Event::WaitsFor { what: closed.to_string() });
+    }
+
+    /// A message in the queue is held, whoever put it there: by a former process, or by the fetch room a moment ago.
+    pub(super) fn make_known(&self, assignment: &Assignment, attempts: u32, last_error: Option<String>) {
+        let life = self.waiting_life(assignment, attempts, last_error);
+        let lane = self.lane(assignment.id);
+        if !self.board.insert(assignment.id, Some(Card::of_assignment(assignment)), lane, life) {
+            self.board.apply(assignment.id, Event::Persisted);
+        }
+    }
+
+    fn waiting_life(&self, assignment: &Assignment, attempts: u32, last_error: Option<String>) -> Life {
+        Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone()).found_waiting(
+            self.board.now(),
+            attempts,
+            last_error,
+        )
+    }
+
+    /// An executor that was found again gets its payload back on the board.
+    fn lay_out(&self, assignment: &Assignment, epoch: Epoch, task: &[u8]) {
+        match assignment.served_task(task) {
+            Ok(served) => {
+                self.board.offer(assignment.id, epoch, Arc::new(served));
+                self.board.apply(assignment.id, Event::PayloadFound);
+            }
+            Err(refusal) => assignment_processing_error(&self.subject(assignment.id), &refusal),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! From the fetch to the claim: launches, executors that die, and what the waiting room says.
+
+use super::*;
+
+/// NEW-61, F53: an executor that ends before the claim is replaced three times, with pauses of 0, 5 and 20 s.
+#[test]
+fn executors_that_die_before_the_claim_are_replaced() {
+    let mut walk = Walk::fetched().on(Event::Persisted);
+    let mut epoch = Epoch::FIRST;
+    for pause in [0, 5, 20] {
+        walk = walk.on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady { epoch });
+        walk = walk.on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() });
+        assert!(walk.wants().removal && !walk.wants().launch, "the dead one goes first");
+        assert_eq!(
+            walk.wants().message,
+            Some(MessageWant::GiveBack { at: at(walk.now + pause), error: walk.life.waiting_for.clone() })
+        );
+        walk = walk.on(Event::Settled).on(Event::ExecutorAbsent);
+        assert_eq!(walk.wants().launch, pause == 0);
+        walk = walk.later(pause);
+        assert!(walk.wants().launch);
+        epoch = epoch.next();
+    }
+    walk = walk.on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady { epoch });
+    walk.on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() })
+        .ends_as(Reason::ExecutorExited);
+}
+
+/// NEW-46: a backend that refuses for ever: after 30 attempts the job fails with its words, also when a restart lies
+/// between; one that waits too long after failures names them as well.
+#[test]
+fn attempts_are_limited() {
+    let mut walk = Walk::fetched().on(Event::Persisted);
+    let failed = |epoch, now| Event::LaunchFailed {
+        epoch,
+        permanent: None,
+        cause: "no room on the disk".to_owned(),
+        remedy: String::new(),
+        retry_at: at(now),
+    };
+    for attempt in 1..30 {
+        let epoch = walk.life.next_epoch();
+        walk = walk.on(Event::LaunchBegun { epoch });
+        let now = walk.now;
+        walk = walk.on(failed(epoch, now)).on(Event::Settled).on(Event::ExecutorAbsent);
+        assert!(walk.wants().launch, "attempt {attempt}");
+        if attempt == 15 {
+            let found = Walk::fetched().life.found_waiting(at(0), attempt, Some("no room on the disk".to_owned()));
+            walk = Walk { life: found, now: 0, last: vec![] };
+        }
+    }
+    let given_up = Walk { life: walk.life.clone(), now: 0, last: vec![] }.later(3600);
+    given_up.ends_as(Reason::QueueTimeout);
+    given_up.assert_cause("29 attempts to make an executor failed, the last one with: no room on the disk");
+    let epoch = walk.life.next_epoch();
+    let walk = walk.on(Event::LaunchBegun { epoch }).on(failed(epoch, 0));
+    walk.ends_as(Reason::BackendUnavailable);
+    walk.assert_cause("30 attempts to make an executor failed, the last one with: no room on the disk");
+}
+
+/// NEW-28, F33: the wait is told in the job's log: not when it is short, changes only, at most every 30 s.
+#[test]
+fn the_waiting_room_speaks() {
+    let told = |walk: &Walk| walk.last.iter().any(|action| matches!(action, Action::Tell(_)));
+    let failed = |epoch, cause: &str| Event::LaunchFailed {
+        epoch,
+        permanent: None,
+        cause: cause.to_owned(),
+        remedy: String::new(),
+        retry_at: at(0),
+    };
+    let walk = Walk::fetched().on(Event::Persisted).later(4);
+    assert!(!told(&walk), "it may start yet");
+    let walk = walk.later(1);
+    let Some(Action::Tell(row)) = walk.last.first() else { panic!("{:?}", walk.last) };
+    assert_eq!(row.content, "Waiting for a free slot");
+    let walk = walk.later(60);
+    assert!(!told(&walk), "nothing changed");
+    let walk =
+        walk.on(Event::LaunchBegun { epoch: Epoch::FIRST }).on(failed(Epoch::FIRST, "the backend is away")).later(1);
+    assert!(told(&walk));
+    let walk = walk.on(Event::Settled).on(Event::ExecutorAbsent).on(Event::LaunchBegun { epoch: Epoch::FIRST.next() });
+    let walk = walk.on(failed(Epoch::FIRST.next(), "the backend is still away")).later(29);
+    assert!(!told(&walk), "not more often than every 30 s");
+    assert!(told(&walk.later(1)));
+}
+
+/// NEW-28: a start that takes long is told step by step, with seconds, at most every 30 s, and not any more once its claim
+/// is being written: then the number of our rows must stand.
+#[test]
+fn a_slow_start_speaks() {
+    let epoch = Epoch::FIRST;
+    let told = |walk: &Walk| match walk.last.first() {
+        Some(Action::Tell(row)) => Some(row.content.clone()),
+        _ => None,
+    };
+    let walk = Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch }).later(5);
+    assert_eq!(told(&walk).unwrap(), "0 s after the fetch of this task: it has a slot, and its executor is being made");
+    let walk = walk.later(7).on(Event::ExecutorPending { epoch }).later(3).on(Event::ExecutorReady { epoch }).later(19);
+    assert_eq!(told(&walk), None, "not more often than every 30 s");
+    let walk = walk.later(1);
+    let latest = "15 s after the fetch of this task: its executor runs and waits for its identity";
+    assert_eq!(told(&walk).unwrap(), latest, "the latest only");
+    let walk = walk.later(10).on(Event::Hello { epoch });
+    assert_eq!(
+        walk.life.milestones(),
+        Milestones { slot: Some(at(0)), runs: Some(at(15)), identity: Some(at(45)) },
+        "what the row at the claim is made of"
+    );
+    let asked = Walk { life: walk.life.clone(), now: walk.now, last: vec![] }.on(Event::TaskAsked { epoch });
+    assert!(told(&walk.later(30)).is_some());
+    assert_eq!(told(&asked.later(30)), None);
+}
+
+/// NEW-28: who waits for a slot is told the place in line and how many slots there are, and hears of a change only.
+#[test]
+fn the_place_in_line() {
+    let walk = Walk::fetched().on(Event::Persisted).on(Event::InLine { place: 2, slots: 4 }).later(5);
+    let Some(Action::Tell(row)) = walk.last.first() else { panic!("{:?}", walk.last) };
+    assert_eq!(row.content, "Waiting for a free slot, at place 2 in line (4 of 4 taken)");
+    let walk = walk.on(Event::InLine { place: 2, slots: 4 }).later(60);
+    assert!(!matches!(walk.last.first(), Some(Action::Tell(_))), "{:?}", walk.last);
+    let walk = walk.on(Event::InLine { place: 1, slots: 4 }).later(1);
+    assert!(matches!(walk.last.first(), Some(Action::Tell(_))), "{:?}", walk.last);
+}
