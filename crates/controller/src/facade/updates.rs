@@ -119,10 +119,11 @@ impl Facade {
         everything: u64,
     ) -> Result<proto::UpdateLogResponse, ConnectError> {
         let closes = request.no_more;
+        let end = request.index.saturating_add(wire_number(request.rows.len() as u64));
         match gitea.log(request).await {
             Ok(stored) => {
                 self.board.apply(id, Event::LogStored { ack: stored });
-                if closes {
+                if closes && wire_number(stored) == end {
                     self.board.apply(id, Event::LogSealed);
                 }
                 Ok(ack(self.board.runner_ack(id)))

@@ -122,6 +122,11 @@ impl LogBook {
         end.saturating_sub(ours.len() as u64)..end
     }
 
+    /// Gitea has not got the last of the rows before `end`: nobody sent it.
+    pub(super) fn cannot_hold(&self, end: u64) -> bool {
+        end > self.reach
+    }
+
     /// Gitea accepted the end of this log.
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -77,7 +77,9 @@ impl Life {
             // Gitea's own end: its runner's last rows still belong to the log (NEW-163, NEW-166).
             Phase::Final(_) | Phase::Draining(_) if !self.log.is_closed() && count > 0 => {
                 self.last_call = now;
-                let tail = if end == LogEnd::Open { Tail::Open } else { Tail::Closing };
+                // Gitea does not hear `no_more` with rows that it has. Where it may have them, we close the log (NEW-166).
+                let heard = self.log.cannot_hold(first.saturating_add(count));
+                let tail = if end == LogEnd::Open || !heard { Tail::Open } else { Tail::Closing };
                 vec![Action::ForwardRows { index: first, tail }]
             }
             Phase::Creating | Phase::Bound | Phase::Offered => vec![Action::AskAgain],

@@ -21,6 +21,21 @@ fn quiet_after_the_end() {
     assert_eq!(walk.last, [Action::AnswerResult(Outcome::Success)], "the accepted end may be repeated");
 }
 
+/// NEW-166: the runner ends its log after a cancel with a row whose first answer was lost. Gitea hears no `no_more` with a
+/// row that it has, so the log counts as open, and we close it.
+#[test]
+fn an_end_with_a_row_that_may_be_there_is_no_end() {
+    let epoch = Epoch::FIRST;
+    let cancelled =
+        Walk::running().on(Event::RowsSent { end: 7 }).on(Event::Answered { outcome: Some(Outcome::Cancelled) });
+    let last = |count| Event::RunnerLog { epoch, index: 4, count, end: LogEnd::Last(Some(row("x"))) };
+    let again = cancelled.on(last(1));
+    assert_eq!(again.last, [Action::ForwardRows { index: 6, tail: Tail::Open }]);
+    let more = again.on(last(2));
+    assert_eq!(more.last, [Action::ForwardRows { index: 6, tail: Tail::Closing }], "the second row is new");
+    assert!(more.on(Event::LogStored { ack: 8 }).later(60).wants().closing_row);
+}
+
 /// NEW-166, F163: Gitea cancelled at once and nobody closes the log: we do, at once without a runner, else after the grace.
 #[test]
 fn a_cancelled_log_is_closed_by_us() {
