@@ -112,7 +112,7 @@ pub(super) fn heard_end(call: &Call) -> bool {
     call.result.is_some_and(|result| result != TaskResult::Unspecified)
 }
 
-fn closes_log(call: &Call) -> bool {
+pub(super) fn closes_log(call: &Call) -> bool {
     matches!(&call.request, Request::UpdateLog(request) if request.no_more)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::ends::heard_end;
+use super::ends::{closes_log, heard_end};
 use super::{Controllers, Interval, Rule, TaskRecord, Violation, answered};
 use crate::gitea::{Call, CallEnd, Method};
 
@@ -18,7 +18,7 @@ pub(super) fn updates_after_end(task: &TaskRecord, controllers: &Controllers<'_>
     for call in task.updates() {
         if let Some(end) = heard {
             let (one, other) = (controllers.number_of(end), controllers.number_of(call));
-            let worked = answered(end).and_then(|at| controllers.get(one)?.worked_until_killed(at));
+            let worked = noted_from(task, end).and_then(|at| controllers.get(one)?.worked_until_killed(at));
             if one == other || worked.is_none_or(|worked| worked > MARK) {
                 let since = call.instant.saturating_duration_since(end.instant);
                 let evidence = format!(
@@ -34,6 +34,21 @@ pub(super) fn updates_after_end(task: &TaskRecord, controllers: &Controllers<'_>
         }
     }
     None
+}
+
+/// From when an answered end could be noted. Of a task that nobody began only its message is kept: that does not tell its
+/// end, and it has to stay until the log is closed (NEW-166).
+fn noted_from(task: &TaskRecord, end: &Call) -> Option<Instant> {
+    let answered = answered(end)?;
+    if task.starts() > 0 {
+        return Some(answered);
+    }
+    let taken = |call: &Call| match &call.end {
+        CallEnd::Answered { status, message } => *status == 200 || message.contains("archived"),
+        _ => false,
+    };
+    let closing = task.calls.iter().find(|call| call.instant > end.instant && closes_log(call) && taken(call));
+    closing.map(|call| call.instant + call.took.unwrap_or_default()).max(Some(answered))
 }
 
 /// The longest time between two signs of life, without the time in which no controller worked or Gitea was away.

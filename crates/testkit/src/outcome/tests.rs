@@ -282,6 +282,19 @@ fn an_update_after_an_answered_end() {
     story.record.controllers[0].ended = Some((end, Death::InOrder));
     story.say(7000, TaskResult::Unspecified, TaskResult::Success);
     story.breaks(&[Rule::UpdateAfterEnd]);
+    // A cancelled wait is known by its message until its log is closed.
+    let mut story = Story::good();
+    story.task().told.clear();
+    story.task().status = Status::Cancelled;
+    story.task().calls.truncate(2);
+    story.say(4000, TaskResult::Unspecified, TaskResult::Cancelled);
+    story.killed_at(9000);
+    story.say(9500, TaskResult::Unspecified, TaskResult::Cancelled);
+    let closing = call(story.start, 9900, rows(), None);
+    story.task().calls.push(closing.clone());
+    story.breaks(&[]);
+    story.task().calls.insert(3, Call { instant: story.start + Duration::from_secs(5), ..closing });
+    story.breaks(&[Rule::UpdateAfterEnd]);
     // An answer that never arrived is no answer.
     let mut story = Story::good();
     story.task().calls[4].end = CallEnd::Cut;

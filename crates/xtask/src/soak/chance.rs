@@ -126,7 +126,7 @@ impl Job {
         let spec = JobSpec::new(format!("job{number}")).runs_on(["local"]).repository(repository);
         Self {
             spec: spec.steps(steps.iter().map(StepSpec::run)),
-            cancelled_after: (rng.f64() < 0.2).then(|| between(rng, 0..6000)),
+            cancelled_after: (rng.f64() < 0.2).then(|| between(rng, 0..15000)),
         }
     }
 }
