@@ -96,7 +96,7 @@ async fn tell(gitea: &Correspondence<'_>, row: Row) -> Result<(), GiteaError> {
 }
 
 /// Without steps before the first one started, with all of them afterwards: what is left out runs again for Gitea.
-fn sign_of_life(life: &Life) -> proto::UpdateTaskRequest {
+pub(crate) fn sign_of_life(life: &Life) -> proto::UpdateTaskRequest {
     let steps = if life.steps().any_started() { proto_steps(life.steps()) } else { vec![] };
     let state = proto::TaskState { steps, ..Default::default() };
     proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() }

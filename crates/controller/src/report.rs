@@ -16,6 +16,7 @@ use crate::board::{Board, View};
 use crate::correspondence::Correspondence;
 use crate::gitea::{GiteaError, Trouble};
 use crate::ops::Ops;
+use crate::pulse::sign_of_life;
 use crate::telemetry::events::{Subject, assignment_processing_error};
 use crate::wire::{outcome_of, proto_steps, proto_time, result_of};
 
@@ -101,6 +102,12 @@ impl Report {
     }
 
     async fn certify(&self, id: AssignmentId, gitea: &Correspondence<'_>) -> Result<(), GiteaError> {
+        if let Some(view) = self.board.view(id).filter(|view| view.life.end_may_be_known()) {
+            gitea.state(sign_of_life(&view.life)).await?;
+            if self.board.view(id).is_none_or(|view| view.wants.certificate.is_none()) {
+                return Ok(());
+            }
+        }
         // Gitea has no result yet, so it may be asked: without rows it tells how many there are.
         gitea.rows(0, &[]).await?;
         let Some(view) = self.board.view(id) else { return Ok(()) };

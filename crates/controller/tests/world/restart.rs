@@ -165,6 +165,29 @@ async fn a_report_outlives_its_executor() {
     world.finish().await;
 }
 
+/// T5, NEW-163, NEW-26: Gitea has the result, the executor has gone, and the controller is killed before it could note the
+/// end. The next one asks before it says anything of its own: no second outcome is told.
+#[tokio::test]
+async fn an_end_that_was_not_noted_is_asked_for() {
+    let mut world = world(1).await;
+    let job = in_the_middle(&world).await;
+    // Nothing can be marked on the executor any more.
+    let blocked = world.state().join("executors").join(&world.executors()[0]).join("meta.json.tmp");
+    std::fs::create_dir(&blocked).unwrap();
+    world.desk.open_gate("middle");
+    world.ends_as(job, Status::Success, SOON).await;
+    world.eventually("its executor has gone", SOON, |world| none(world.executor_processes().len())).await;
+    world.kill9();
+    std::fs::remove_dir(&blocked).unwrap();
+    world.restart();
+    world.nothing_left().await;
+    let ours = |call: &testkit::gitea::Call| call.summary.starts_with("RESULT_FAILURE");
+    assert!(!world.gitea.calls_of(world.task_of(job)).iter().any(ours), "{:#?}", world.gitea.state(job));
+    assert_nothing_lost(&world, job).await;
+    world.allow(Allowance::UpdatesAfterEnd(1));
+    world.finish().await;
+}
+
 /// T6, F40, NEW-53, NEW-54: the controller is killed, once and twice, when an executor exists that has not asked for its
 /// task: it is adopted and gets it.
 #[tokio::test]

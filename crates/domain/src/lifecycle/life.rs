@@ -243,6 +243,13 @@ impl Life {
         self.last_sign
     }
 
+    /// Whether Gitea must be asked before it is told an end of ours: a former process may have heard a result and not lived
+    /// to note it (NEW-163), and no answer has come to this one.
+    #[must_use]
+    pub fn end_may_be_known(&self) -> bool {
+        self.found.is_some() && self.last_sign == Timestamp::UNIX_EPOCH
+    }
+
     /// What it waits for, in words.
     #[must_use]
     pub fn waiting_for(&self) -> &str {
