@@ -43,14 +43,12 @@ impl Life {
     #[must_use]
     pub fn wants(&self, now: Timestamp, limits: &Limits) -> Wants {
         let exists = self.executor != Executor::Absent;
+        let outstayed = now.duration_since(self.since) >= limits.terminal_grace;
         // The grace is for what a runner has to finish; one that never got the task has nothing (NEW-22).
-        let drained = self.said_goodbye
-            || self.executor == Executor::Ended
-            || !self.runner_may_write()
-            || now.duration_since(self.since) >= limits.terminal_grace;
-        // Its folder is what the next process would know an open log by; who outstays the grace is removed all the same.
-        let remembered =
-            self.log.is_closed() || !self.runner_may_write() || now.duration_since(self.since) >= limits.terminal_grace;
+        let drained = self.said_goodbye || self.executor == Executor::Ended || !self.runner_may_write() || outstayed;
+        // Its folder tells the next process that the task was claimed, and of a log that is open: it goes after the message,
+        // without which it would be a task that nobody took (NEW-63), and after the end of the log (NEW-166).
+        let needed = self.runner_may_write() && !(self.settled && self.log.is_closed()) && !outstayed;
         Wants {
             certificate: match &self.phase {
                 Phase::Ending(ending) => Some(ending.clone()),
@@ -58,7 +56,7 @@ impl Life {
             },
             closing_row: self.wants_closing_row(now, limits),
             terminal_mark: matches!(self.phase, Phase::Final(_)) && exists && !self.marked,
-            removal: exists && (self.discard || (matches!(self.phase, Phase::Draining(_)) && drained && remembered)),
+            removal: exists && (self.discard || (matches!(self.phase, Phase::Draining(_)) && drained && !needed)),
             launch: self.phase == Phase::Waiting && !exists && !self.leased && now >= self.not_before,
             payload: exists && !self.leased && !self.settled && self.payload_needed(),
             message: self.wants_of_message(now, limits),

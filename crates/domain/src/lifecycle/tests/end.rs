@@ -48,6 +48,25 @@ fn a_cancelled_log_is_closed_by_us() {
     let running = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) });
     assert!(!running.wants().closing_row);
     assert!(running.later(60).wants().closing_row);
+    // The folder of one that was killed is removed when its log is closed.
+    let killed = Event::ExecutorEnded { epoch: Epoch::FIRST, reason: Reason::ExecutorExited, how: "gone".to_owned() };
+    let ended = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) }).on(Event::Marked).on(killed);
+    let ended = ended.on(Event::Settled);
+    assert!(ended.wants().closing_row && !ended.wants().removal);
+    assert!(ended.on(Event::LogSealed).wants().removal);
+}
+
+/// NEW-63, NEW-52: the folder of a task that was claimed outlives its message, whatever else is over: without it the next
+/// process would find a message of a task that nobody took.
+#[test]
+fn the_folder_of_a_claimed_task_outlives_its_message() {
+    let killed = Event::ExecutorEnded { epoch: Epoch::FIRST, reason: Reason::ExecutorExited, how: "gone".to_owned() };
+    let told = Event::Answered { outcome: Some(Outcome::Failure) };
+    let walk = Walk::claimed().on(killed).on(Event::LogSealed).on(told).on(Event::Marked);
+    assert_eq!(walk.wants().message, Some(MessageWant::Remove));
+    assert!(!walk.wants().removal);
+    let walk = walk.on(Event::Settled);
+    assert!(walk.wants().removal);
 }
 
 /// NEW-22: the grace is for a runner that has the task. An executor that did not hand it out goes at once.
