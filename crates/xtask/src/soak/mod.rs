@@ -1,6 +1,7 @@
 //! `cargo xtask soak`: random kills under load. The real program and its executors work between the double of Gitea and
 //! the stand-in for the official runner; controller, executors and runners are killed, ended and stopped, connections cut
-//! and delayed, jobs cancelled, all by lot. In the end every task is held to the rules of [`testkit::outcome`].
+//! and delayed, jobs cancelled, all by lot (fault test T5, step 2). In the end every task is held to the rules of
+//! [`testkit::outcome`].
 
 mod chance;
 mod course;
