@@ -1,4 +1,5 @@
-//! For each rule a record that breaks it.
+//! For each rule a record that breaks it. These are tests of the judge: that the program keeps a rule is not shown here, so
+//! no requirement is named.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use jiff::Timestamp;
@@ -140,7 +141,6 @@ fn good_records() {
     Story::failed_by_us().breaks(&[]);
 }
 
-/// NEW-63.
 #[test]
 fn a_second_start() {
     let mut story = Story::good();
@@ -149,7 +149,6 @@ fn a_second_start() {
     story.breaks(&[Rule::RunTwice]);
 }
 
-/// NEW-30.
 #[test]
 fn a_task_without_an_end() {
     let mut story = Story::good();
@@ -161,7 +160,6 @@ fn a_task_without_an_end() {
     story.breaks(&[Rule::NoEnd]);
 }
 
-/// NEW-26.
 #[test]
 fn a_second_outcome() {
     let mut story = Story::good();
@@ -176,7 +174,6 @@ fn a_second_outcome() {
     story.breaks(&[Rule::TwoOutcomes]);
 }
 
-/// NEW-29.
 #[test]
 fn a_failure_without_a_reason() {
     let mut story = Story::failed_by_us();
@@ -197,7 +194,6 @@ fn a_failure_without_a_reason() {
     story.breaks(&[]);
 }
 
-/// NEW-158.
 #[test]
 fn a_success_that_the_job_did_not_have() {
     let mut story = Story::good();
@@ -207,7 +203,6 @@ fn a_success_that_the_job_did_not_have() {
     story.breaks(&[Rule::FalseSuccess]);
 }
 
-/// NEW-112.
 #[test]
 fn a_result_that_was_taken_and_does_not_stand() {
     let mut story = Story::failed_by_us();
@@ -220,7 +215,6 @@ fn a_result_that_was_taken_and_does_not_stand() {
     story.breaks(&[]);
 }
 
-/// NEW-28.
 #[test]
 fn rows_that_are_missing_doubled_or_out_of_order() {
     let hello = "hello".to_owned();
@@ -247,7 +241,6 @@ fn rows_that_are_missing_doubled_or_out_of_order() {
     story.breaks(&[Rule::Rows]);
 }
 
-/// NEW-166.
 #[test]
 fn an_open_log() {
     let mut story = Story::good();
@@ -255,7 +248,6 @@ fn an_open_log() {
     story.breaks(&[Rule::LogOpen]);
 }
 
-/// NEW-163.
 #[test]
 fn an_update_after_an_answered_end() {
     let mut story = Story::good();
@@ -302,7 +294,6 @@ fn an_update_after_an_answered_end() {
     story.breaks(&[]);
 }
 
-/// NEW-21, NEW-33.
 #[test]
 fn silence() {
     let mut story = Story::good();
@@ -319,7 +310,6 @@ fn silence() {
     story.breaks(&[]);
 }
 
-/// NEW-32, F162.
 #[test]
 fn calls_that_meet() {
     let mut story = Story::good();
@@ -330,7 +320,6 @@ fn calls_that_meet() {
     story.breaks(&[]);
 }
 
-/// SCH-4.
 #[test]
 fn two_fetches() {
     let mut story = Story::good();
@@ -340,7 +329,7 @@ fn two_fetches() {
     story.breaks(&[Rule::TwoFetches]);
 }
 
-/// SCH-15: lost only to a kill between the answer and the disk.
+/// Lost only to a kill between the answer and the disk.
 #[test]
 fn a_task_that_nobody_kept() {
     let lost = |story: &Story| {
@@ -372,7 +361,6 @@ fn a_task_that_nobody_kept() {
     story.breaks(&[Rule::NoEnd]);
 }
 
-/// SCH-1.
 #[test]
 fn a_second_registration() {
     let mut story = Story::good();
@@ -380,7 +368,7 @@ fn a_second_registration() {
     story.breaks(&[Rule::RegisteredTwice]);
 }
 
-/// NEW-64, NEW-55, NEW-52: what the caller saw.
+/// What the caller saw.
 #[test]
 fn what_is_left_and_what_was_seen() {
     let mut story = Story::good();
