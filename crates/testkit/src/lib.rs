@@ -3,6 +3,7 @@
 //! A double keeps the far side's rules and remembers what it was told, so a test asserts on outcomes and not on calls.
 
 pub mod conformance;
+pub mod crash;
 pub mod gitea;
 pub mod outcome;
 pub mod real;

@@ -445,6 +445,16 @@ impl Drop for Gitea {
     }
 }
 
+/// A call as it goes over the wire, decoded; none for what is no call.
+pub(crate) fn read(head: &http::request::Parts, body: &bytes::Bytes) -> Option<(Method, Request)> {
+    let method = Method::from_path(head.uri.path().strip_prefix(wire::PREFIX)?)?;
+    let content_type = head.headers.get(http::header::CONTENT_TYPE)?.to_str().ok()?;
+    let json = content_type.starts_with("application/json");
+    let format = if json { connectrpc::CodecFormat::Json } else { connectrpc::CodecFormat::Proto };
+    let body = codec::unzip(&head.headers, body.clone()).ok()?;
+    Some((method, codec::decode(method, format, &body)))
+}
+
 /// The code and text in Gitea's `rpc error: code = <Name> desc = <text>` (§3.2).
 #[must_use]
 pub fn grpc_error(message: &str) -> Option<(ErrorCode, &str)> {

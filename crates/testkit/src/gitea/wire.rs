@@ -26,7 +26,7 @@ use super::fault::{Away, FaultSpec, Moment, Symptom};
 use super::service::Handlers;
 use super::shared::Shared;
 
-const PREFIX: &str = "/api/actions/";
+pub(super) const PREFIX: &str = "/api/actions/";
 
 /// The connection ends without an answer.
 #[derive(Debug, thiserror::Error)]

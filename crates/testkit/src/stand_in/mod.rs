@@ -35,6 +35,8 @@ pub(crate) use reporter::name;
 const DESK: &str = "GDR_DESK";
 /// How many FetchTask calls it gives up too early.
 const IMPATIENT: &str = "GDR_IMPATIENT";
+/// Whether the runner of a first executor ends at once.
+const DIES_FIRST: &str = "GDR_DIES_FIRST";
 /// The configuration that the executor wrote.
 const CONFIG: &str = "GDR_STAND_IN_CONFIG";
 
@@ -44,18 +46,33 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// The version it says it has.
 pub(crate) const VERSION: &str = "1.0.8";
 
+/// How a stand-in behaves beyond its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Temper {
+    /// As the official runner.
+    Even,
+    /// It gives up its first so many FetchTask calls before an answer can come.
+    Impatient(u32),
+    /// The one of an assignment's first executor ends before it asks for its task.
+    DiesFirst,
+}
+
 /// Writes a program to `path` that answers and behaves as the stand-in: a shell script that starts `binary` with
-/// `arguments` that make it call [`run`] and nothing else. It gives up its first `impatient` FetchTask calls before an
-/// answer can come.
+/// `arguments` that make it call [`run`] and nothing else.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn program(path: &Path, binary: &Path, arguments: &[&str], desk: &str, impatient: u32) -> io::Result<()> {
+pub fn program(path: &Path, binary: &Path, arguments: &[&str], desk: &str, temper: Temper) -> io::Result<()> {
+    let temper = match temper {
+        Temper::Even => String::new(),
+        Temper::Impatient(times) => format!("{IMPATIENT}={times}"),
+        Temper::DiesFirst => format!("{DIES_FIRST}=yes"),
+    };
     let script = format!(
         "#!/bin/sh\n\
          if [ \"$1\" = --version ]; then echo 'gitea-runner version v{VERSION}'; exit 0; fi\n\
          if [ \"$2\" = --help ]; then echo ' --once'; exit 0; fi\n\
-         {DESK}={desk} {IMPATIENT}={impatient} {CONFIG}=\"$4\" exec '{}' {}\n",
+         {DESK}={desk} {temper} {CONFIG}=\"$4\" exec '{}' {}\n",
         binary.display(),
         arguments.join(" ")
     );
@@ -82,6 +99,10 @@ fn life() -> anyhow::Result<i32> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let desk = Desk::connect(&desk).await.context("the desk")?;
         let places = Places::read(&config)?;
+        let first = config.components().any(|part| part.as_os_str().as_encoded_bytes().ends_with(b"-e1"));
+        if first && std::env::var_os(DIES_FIRST).is_some() {
+            return Ok(1);
+        }
         serve(desk, places).await
     })
 }

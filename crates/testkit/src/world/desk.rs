@@ -35,7 +35,7 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub(super) async fn open() -> std::io::Result<Self> {
+    pub(crate) async fn open() -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let state = watch::Sender::new(State::default());
@@ -43,7 +43,7 @@ impl Desk {
         Ok(Self { address, state, keeper })
     }
 
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 

@@ -23,6 +23,7 @@ pub use desk::{Desk, Note};
 pub use invariants::Allowance;
 
 use watch::Watch;
+pub(crate) use watch::{executors, queued};
 
 /// What only the program knows that makes a world.
 #[derive(Debug, Clone)]
@@ -111,7 +112,8 @@ impl World {
         let dir = must(workplace(&programs.place), "a folder");
         let runner = dir.path().join("stand-in-runner");
         let binary = must(std::env::current_exe(), "this program");
-        must(stand_in::program(&runner, &binary, programs.stand_in, desk.address(), plan.impatient), "the stand-in");
+        let temper = stand_in::Temper::Impatient(plan.impatient);
+        must(stand_in::program(&runner, &binary, programs.stand_in, desk.address(), temper), "the stand-in");
         let set = plan.settings.iter().flat_map(|(name, value)| ["--set".to_owned(), format!("{name}={value}")]);
         let settings = crate::real::Settings {
             program: programs.controller.clone(),

@@ -85,7 +85,7 @@ impl Messages {
 }
 
 /// The names of the executors' folders.
-pub(super) fn executors(state: &Path) -> Vec<String> {
+pub(crate) fn executors(state: &Path) -> Vec<String> {
     folders(state).into_iter().filter(|name| name.starts_with("gitea-task-")).collect()
 }
 
@@ -96,7 +96,7 @@ pub(super) fn folders(state: &Path) -> Vec<String> {
 }
 
 /// The tasks whose messages are in the queue; none when the file cannot be read now.
-pub(super) fn queued(state: &Path) -> Option<BTreeSet<i64>> {
+pub(crate) fn queued(state: &Path) -> Option<BTreeSet<i64>> {
     let read = || {
         let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let queue = rusqlite::Connection::open_with_flags(state.join("queue.db"), flags)?;

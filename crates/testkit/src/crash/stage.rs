@@ -1,0 +1,228 @@
+//! One run of a scene: Gitea's double behind the proxy, the real controller, and a keeper that starts it anew whenever it
+//! has gone.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tempfile::TempDir;
+
+use super::keeper::{Keeper, Surroundings, Watched};
+use super::wire::Proxy;
+use super::{Register, Scene, judge, names};
+use crate::gitea::{Gitea, JobId, JobSpec, Scope, Status};
+use crate::real::{Signal, workplace};
+use crate::stand_in;
+use crate::world::{Desk, Programs, executors, queued};
+
+/// For what takes a moment, several runs at a time on a busy machine.
+pub(super) const SOON: Duration = Duration::from_secs(40);
+
+/// Between two looks at what sends no event.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Who plays: the double, and what the scene calls its jobs.
+pub(super) struct Cast {
+    pub(super) gitea: Arc<Gitea>,
+    keys: Mutex<BTreeMap<JobId, &'static str>>,
+}
+
+impl Cast {
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<JobId, &'static str>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The job that a task belongs to.
+    pub(super) fn job_of_task(&self, task: i64) -> &'static str {
+        let job = self.gitea.job_of(task);
+        job.and_then(|job| self.keys().get(&job).copied()).unwrap_or("nobody")
+    }
+
+    /// The job that Gitea hands out to somebody who sends this version.
+    pub(super) fn waiting(&self, version: i64) -> Option<&'static str> {
+        let keys = self.keys();
+        let waits = |job: &&JobId| self.gitea.find(**job).is_some_and(|state| state.status == Status::Waiting);
+        let next = keys.keys().find(waits)?;
+        (version != self.gitea.tasks_version(&Scope::Global)).then(|| keys.get(next).copied())?
+    }
+}
+
+/// A run that is under way.
+pub(super) struct Stage {
+    pub(super) cast: Arc<Cast>,
+    pub(super) desk: Desk,
+    pub(super) register: Arc<Register>,
+    pub(super) keeper: Keeper,
+    dir: TempDir,
+}
+
+impl Stage {
+    pub(super) async fn set(
+        programs: &Programs,
+        scene: Scene,
+        register: Arc<Register>,
+        watched: Watched,
+    ) -> anyhow::Result<Self> {
+        if scene == Scene::Jobs {
+            // The first start is part of it.
+            register.open();
+        }
+        let cast = Arc::new(Cast { gitea: Arc::new(Gitea::start().await), keys: Mutex::default() });
+        let calls = names::of_calls(Arc::clone(&cast));
+        let proxy = Proxy::start(cast.gitea.address(), calls, Arc::clone(&register)).await?;
+        let (desk, dir) = (Desk::open().await?, workplace(&programs.place)?);
+        let (runner, own) = (dir.path().join("stand-in-runner"), std::env::current_exe()?);
+        stand_in::program(&runner, &own, programs.stand_in, desk.address(), scene.runners())?;
+        let settings = crate::real::Settings {
+            program: programs.controller.clone(),
+            capacity: 1,
+            labels: Vec::new(),
+            arguments: scene.settings(&own),
+            environment: [("LOG_LEVEL".to_owned(), "debug".to_owned())].into(),
+            user: None,
+        };
+        let around = Surroundings {
+            dir: dir.path().canonicalize()?,
+            register: Arc::clone(&register),
+            cast: Arc::clone(&cast),
+            proxy,
+            watched,
+        };
+        let keeper = Keeper::start(settings, around, runner).await?;
+        Ok(Self { cast, desk, register, keeper, dir })
+    }
+
+    /// Waits until the controller asks for work, and opens the register: its start is part of another scene.
+    pub(super) async fn idle(&self) -> anyhow::Result<()> {
+        self.until("the controller asks for work", |stage| stage.cast.gitea.counters().fetches > 0).await?;
+        self.register.open();
+        Ok(())
+    }
+
+    /// One push for each job.
+    pub(super) fn push(&self, jobs: &[&'static str]) -> anyhow::Result<()> {
+        // Nobody asks for a name before there is one.
+        let mut keys = self.cast.keys();
+        for key in jobs {
+            let job = Scene::job(key).secret("PASSWORD", judge::SECRET);
+            keys.insert(self.cast.gitea.push_one(job), key);
+        }
+        Ok(())
+    }
+
+    pub(super) fn job(&self, key: &str) -> anyhow::Result<JobId> {
+        let keys = self.cast.keys();
+        let found = keys.iter().find(|(_, each)| **each == key);
+        found.map(|(job, _)| *job).with_context(|| format!("job {key} was not pushed"))
+    }
+
+    /// All jobs so far.
+    pub(super) fn jobs(&self) -> Vec<(&'static str, JobId)> {
+        self.cast.keys().iter().map(|(job, key)| (*key, *job)).collect()
+    }
+
+    /// Whether a job's runner has come to its gate.
+    pub(super) fn at_gate(&self, key: &str) -> bool {
+        self.desk.notes().iter().any(|note| note.verb == "gate" && note.rest == key)
+    }
+
+    /// Whether Gitea handed a job out to us.
+    pub(super) fn held(&self, key: &str) -> bool {
+        self.job(key).is_ok_and(|job| self.cast.gitea.state(job).task.is_some())
+    }
+
+    /// Whether a job has ended, or never will: it was handed out to a controller that died before it could keep it.
+    pub(super) fn over(&self, key: &str) -> bool {
+        let Ok(job) = self.job(key) else { return false };
+        let state = self.cast.gitea.state(job);
+        state.status.is_end() && state.archived || state.task.is_some_and(|task| self.keeper.lost().contains(&task))
+    }
+
+    /// Waits until something is so.
+    pub(super) async fn until(&self, what: &str, so: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
+        let end = tokio::time::Instant::now() + SOON;
+        while !so(self) {
+            if tokio::time::Instant::now() > end {
+                bail!("not within {SOON:?}: {what}");
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Sends the controller a signal, and waits until the next one has been started. One that was struck first is
+    /// followed by another in any case.
+    pub(super) async fn end(&self, signal: Signal) -> anyhow::Result<()> {
+        let before = self.keeper.controllers().len();
+        self.keeper.end(signal).await;
+        self.until("the next controller is started", |stage| stage.keeper.controllers().len() > before).await
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// What is left of executors, their processes and messages.
+    pub(super) async fn left(&self) -> Vec<String> {
+        let state = self.state();
+        let folders = std::fs::read_dir(state.join("executors")).into_iter().flatten().flatten();
+        let mut left: Vec<String> =
+            folders.map(|entry| format!("executors/{}", entry.file_name().to_string_lossy())).collect();
+        let messages = queued(&state).unwrap_or_default();
+        left.extend(messages.into_iter().map(|task| format!("the message of {}", self.cast.job_of_task(task))));
+        // To look for processes means to read all of the process table.
+        if left.is_empty() {
+            let processes = self.keeper.processes().await;
+            left.extend(processes.into_iter().map(|process| process.arguments.join(" ")));
+        }
+        left
+    }
+
+    /// Waits until nothing is left.
+    pub(super) async fn empty(&self) -> anyhow::Result<()> {
+        let end = tokio::time::Instant::now() + SOON;
+        loop {
+            let left = self.left().await;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > end {
+                bail!("left over after {SOON:?}: {left:?}");
+            }
+            tokio::time::sleep(PAUSE * 3).await;
+        }
+    }
+
+    /// What a person needs in order to understand a failed run.
+    pub(super) async fn story(&self) -> String {
+        let calls = self.cast.gitea.calls();
+        let about = calls.iter().filter(|call| call.task.is_some() || call.number < 8);
+        let calls: Vec<String> = about
+            .map(|call| {
+                format!("{} {} {:?}: {} => {:?}", call.at, call.method.name(), call.task, call.summary, call.end)
+            })
+            .collect();
+        let states: Vec<String> =
+            self.jobs().iter().map(|(key, job)| format!("{key}: {:#?}", self.cast.gitea.state(*job))).collect();
+        let mut logs = String::new();
+        for name in executors(&self.state()) {
+            let log = std::fs::read_to_string(self.state().join("executors").join(&name).join("executor.log"));
+            logs += &format!("executor {name}:\n{}\n", log.unwrap_or_default());
+        }
+        let notes = self.desk.notes();
+        let log = self.keeper.log().await;
+        format!(
+            "boundaries:\n{}\n\ncalls:\n{}\n\nrunners: {notes:#?}\n\n{}\n\n{logs}\ncontroller:\n{log}",
+            self.register.met().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+            calls.join("\n"),
+            states.join("\n")
+        )
+    }
+}
+
+/// A job of stand-in words.
+pub(super) fn spec(key: &str, steps: &[&str]) -> JobSpec {
+    crate::world::job(key, steps)
+}
