@@ -6,6 +6,7 @@ mod bench;
 mod child;
 mod conformance;
 mod coverage;
+mod crash_matrix;
 mod demo;
 mod fuzz;
 mod mutations;
@@ -48,7 +49,7 @@ enum Task {
     Hold { config: PathBuf },
     /// Kill controller, executors and runners at random under load, and judge what became of every task.
     Soak(soak::Arguments),
-    /// Be the runner of a job of the soak.
+    /// Be the runner of a job whose steps are words, for soak and crash matrix.
     #[command(hide = true)]
     StandIn,
     /// Say which requirements and faults have a test that names them.
@@ -57,6 +58,8 @@ enum Task {
     Mutations(mutations::Arguments),
     /// Fuzz the boundaries that bytes from outside cross, with libFuzzer.
     Fuzz(fuzz::Arguments),
+    /// Kill the controller at each of its boundaries, start it anew, and judge what follows.
+    CrashMatrix(crash_matrix::Arguments),
     /// Generate the protocol's sources, or check that they are what would be generated.
     Proto(proto::Arguments),
 }
@@ -79,6 +82,7 @@ async fn main() -> ExitCode {
         Task::Mutations(arguments) => mutations::main(&root, arguments).await,
         Task::Hold { config } => testkit::stand_in::hold(&config).await.map(|()| ExitCode::SUCCESS),
         Task::Fuzz(arguments) => fuzz::main(&root, arguments).await,
+        Task::CrashMatrix(arguments) => crash_matrix::main(&root, arguments).await,
         Task::Proto(arguments) => proto::main(&root, &arguments),
     };
     result.unwrap_or_else(|error| {

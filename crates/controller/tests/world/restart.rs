@@ -165,7 +165,7 @@ async fn a_report_outlives_its_executor() {
     world.finish().await;
 }
 
-/// T5, NEW-163, NEW-26: Gitea has the result, the executor has gone, and the controller is killed before it could note the
+/// T5, NEW-148, NEW-163, NEW-26: Gitea has the result, the executor has gone, and the controller is killed before it could note the
 /// end. The next one asks before it says anything of its own: no second outcome is told.
 #[tokio::test]
 async fn an_end_that_was_not_noted_is_asked_for() {

@@ -120,14 +120,14 @@ async fn fail(copy: &Copy, mutation: &Mutation, step: &mut Step) -> anyhow::Resu
 }
 
 /// The first digits of the commit.
-fn of_commit(root: &Path) -> anyhow::Result<u64> {
+pub(crate) fn of_commit(root: &Path) -> anyhow::Result<u64> {
     let mut git = std::process::Command::new("git");
     let output = git.args(["rev-parse", "--short=12", "HEAD"]).current_dir(root).output().context("start git")?;
     u64::from_str_radix(String::from_utf8_lossy(&output.stdout).trim(), 16).context("git names no commit; give --seed")
 }
 
 /// Keeps `count` of them. The steps of a linear congruential generator (Knuth, MMIX) are random enough for a draw.
-fn draw(from: &mut Vec<Mutation>, count: usize, seed: u64) {
+pub(crate) fn draw<T>(from: &mut Vec<T>, count: usize, seed: u64) {
     let mut state = seed;
     while from.len() > count {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -38,6 +38,8 @@ enum Only {
     Lint,
     /// Random kills under load, always the same.
     Soak,
+    /// A drawn part of the crash matrix.
+    CrashMatrix,
     /// A drawn part of the recorded mutations.
     Mutations,
 }
@@ -59,7 +61,11 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         stage_if(wanted(Only::E2e), || cargo_test("end-to-end tests", root, test_targets(&[E2E]), E2E_THREADS)),
     );
     rows.extend(computed.into_iter().chain(unit).chain(e2e));
+    // What judges by the clock comes when the machine is free again.
     rows.extend(stage_if(wanted(Only::Soak), || soak(root)).await);
+    rows.extend(
+        stage_if(wanted(Only::CrashMatrix), || drawn("crash matrix", crate::crash_matrix::sample(root, POINTS))).await,
+    );
     let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
     say::result(&table(&["stage", "seconds", "passed", "failed"], &cells));
     let tally: Tally = rows.iter().map(|row| row.tally).sum();
@@ -86,7 +92,7 @@ async fn computed(root: &Path, wanted: &impl Fn(Only) -> bool) -> Vec<Row> {
         rows.push(cargo_test("documentation tests", root, vec!["--doc".to_owned()], UNIT_THREADS).await);
     }
     if wanted(Only::Mutations) {
-        rows.push(mutations(root).await);
+        rows.push(drawn("mutations", crate::mutations::sample(root, MUTATIONS)).await);
     }
     rows
 }
@@ -115,7 +121,10 @@ fn test_targets(names: &[&str]) -> Vec<String> {
 }
 
 /// How many mutations a check of a change tries.
-const SAMPLE: usize = 5;
+const MUTATIONS: usize = 5;
+
+/// At how many points of the crash matrix a check of a change kills.
+const POINTS: usize = 20;
 
 async fn soak(root: &Path) -> Row {
     let started = std::time::Instant::now();
@@ -126,14 +135,15 @@ async fn soak(root: &Path) -> Row {
     Row::counted("soak", started.elapsed().as_secs_f64(), tally)
 }
 
-async fn mutations(root: &Path) -> Row {
+/// A stage that judges a drawn part, with what there is to complain of.
+async fn drawn(stage: &str, part: impl Future<Output = anyhow::Result<(Tally, Vec<String>)>>) -> Row {
     let started = std::time::Instant::now();
-    let (tally, complaints) = match crate::mutations::sample(root, SAMPLE).await {
+    let (tally, complaints) = match part.await {
         Ok(judged) => judged,
         Err(error) => (Tally::one(false), vec![format!("{error:#}")]),
     };
     complaints.iter().for_each(|complaint| say::line(complaint));
-    Row::counted("mutations", started.elapsed().as_secs_f64(), tally)
+    Row::counted(stage, started.elapsed().as_secs_f64(), tally)
 }
 
 /// The `cargo` that runs us.

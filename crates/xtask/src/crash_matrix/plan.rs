@@ -1,0 +1,47 @@
+//! Which boundaries of a recorded scene become points, and how many there must be.
+
+use testkit::crash::{Boundary, Kind, Point, Scene};
+
+/// The least number of points of each scene: it may grow, and does not fall unnoticed.
+const FLOOR: [(Scene, usize); 5] =
+    [(Scene::Jobs, 313), (Scene::Cancels, 212), (Scene::Deaths, 240), (Scene::Stop, 118), (Scene::Crash, 118)];
+
+/// How often the same is done by the clock: fetching without work, saying that a task is alive, reporting what was
+/// reported. The first times stand for all.
+const BY_THE_CLOCK: u32 = 2;
+
+/// The points of a scene.
+pub(super) fn points(scene: Scene, met: Vec<Boundary>) -> Vec<Point> {
+    let of = |boundary: Boundary| {
+        let moments = boundary.kind().moments().iter();
+        moments.map(move |moment| Point { scene, boundary: boundary.clone(), moment: *moment })
+    };
+    let counts = |boundary: &Boundary| !by_the_clock(boundary) && !is_elsewhere(scene, boundary);
+    met.into_iter().filter(counts).flat_map(of).collect()
+}
+
+fn by_the_clock(boundary: &Boundary) -> bool {
+    let name = boundary.name.as_str();
+    let repeats = ["FetchTask, idle", ", empty", " stopped", "write lock"].iter().any(|end| name.ends_with(end));
+    repeats && boundary.nth > BY_THE_CLOCK
+}
+
+/// Jobs after the first of a scene, whose executors' folders are made and removed as that of the first.
+const FOLLOWERS: [&str; 6] =
+    ["second-e", "third-e", "vanishing-e1", ".new-vanishing", ".gone-vanishing", ".gone-replaced-e2"];
+
+/// What another scene or job has already: the trial of the walls at a start, and the folder of another plain job.
+fn is_elsewhere(scene: Scene, boundary: &Boundary) -> bool {
+    let holds = |part: &str| boundary.name.contains(part);
+    let trial = holds(if scene == Scene::Jobs { ".new-trial-1" } else { ".new-trial-" });
+    boundary.kind() == Kind::Write && (trial || FOLLOWERS.into_iter().any(holds))
+}
+
+/// What is missing.
+pub(super) fn below_the_floor(points: &[Point]) -> Vec<String> {
+    let count = |scene| points.iter().filter(|point| point.scene == scene).count();
+    let missing = FLOOR.iter().filter(|(scene, floor)| count(*scene) < *floor);
+    missing
+        .map(|(scene, floor)| format!("scene {} has {} points; there were {floor}", scene.word(), count(*scene)))
+        .collect()
+}
