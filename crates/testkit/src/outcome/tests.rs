@@ -285,7 +285,8 @@ fn an_update_after_an_answered_end() {
     let closing = call(story.start, 9900, rows(), None);
     story.task().calls.push(closing.clone());
     story.breaks(&[]);
-    story.task().calls.insert(3, Call { instant: story.start + Duration::from_secs(5), ..closing });
+    let noted = Call { instant: story.start + Duration::from_secs(5), ..closing };
+    story.task().calls.insert(3, noted);
     story.breaks(&[Rule::UpdateAfterEnd]);
     // An answer that never arrived is no answer.
     let mut story = Story::good();
