@@ -3,16 +3,18 @@
 //! One loop looks around every [`LOOK`] and does what is due; nothing in it waits for the program, so that a blow may fall
 //! at any moment, the start of a controller included.
 
+mod blows;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use testkit::gitea::{Away, Gitea, JobId, Latency};
 use testkit::outcome::{Interval, Record, Rule, Slots, judge};
-use testkit::real::{Process, Signal, signal};
+use testkit::real::{Signal, signal};
 use testkit::world::{Plan, Programs, World, job};
 
-use super::chance::{Blow, Job, Target, Weather};
+use super::chance::{Blow, Job, Target};
 use crate::say::Step;
 
 const LOOK: Duration = Duration::from_millis(20);
@@ -240,73 +242,6 @@ impl Course {
         }
     }
 
-    /// Lets a blow fall; false when there is nobody whom it could strike.
-    fn fall(&mut self, blow: &Blow) -> bool {
-        if let Some(weather) = &blow.weather {
-            self.change(weather);
-        }
-        let struck = match blow.target {
-            Target::Controller => self.strike_controller(blow),
-            Target::Executor => self.strike_process(blow, &self.world.executor_processes()),
-            Target::Runner => self.strike_process(blow, &self.world.runners()),
-        };
-        if struck {
-            *self.account.blows.entry((blow.target, word(blow.signal))).or_default() += 1;
-        }
-        struck
-    }
-
-    fn change(&mut self, weather: &Weather) {
-        let gitea = &self.world.gitea;
-        let now = Instant::now();
-        match weather {
-            Weather::Fault(method, fault) => gitea.fail_next(*method, fault.clone()),
-            Weather::Slow(most) => gitea.set_latency(Latency::between(Duration::ZERO, *most, self.wanted.seed)),
-            Weather::Away(away, lasting) => {
-                gitea.set_away(*away);
-                self.away.push((now, now + *lasting));
-                self.due.push((now + *lasting, Due::GiteaIsBack));
-            }
-        }
-    }
-
-    fn strike_controller(&mut self, blow: &Blow) -> bool {
-        let now = Instant::now();
-        match (self.state, blow.signal) {
-            // It may be killed while it is stopped or ends in order.
-            (State::Up | State::Paused { .. } | State::Ending { .. }, Signal::Kill) => {
-                if matches!(self.state, State::Paused { .. }) {
-                    self.world.go_on();
-                }
-                self.world.kill9();
-                self.state = State::Down { until: now + blow.lasting };
-            }
-            (State::Up, Signal::Stop) => {
-                self.world.pause();
-                self.state = State::Paused { until: now + blow.lasting };
-            }
-            (State::Up, _) => {
-                self.world.ask_to_end();
-                self.state = State::Ending { since: now, then: blow.lasting };
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    fn strike_process(&mut self, blow: &Blow, processes: &[Process]) -> bool {
-        let count = processes.len();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a small count")]
-        let Some(process) = processes.get((blow.which * count as f64) as usize) else { return false };
-        let at = Instant::now();
-        process.signal(blow.signal);
-        self.account.struck.extend(process.task().map(|task| Struck { at, signal: blow.signal, task }));
-        if blow.signal == Signal::Stop {
-            self.due.push((at + blow.lasting, Due::Resume(process.pid)));
-        }
-        true
-    }
-
     /// The weather clears, everybody goes on, and every job comes to its end.
     async fn settle(&mut self, step: &mut Step) {
         let gitea = &self.world.gitea;
@@ -349,16 +284,5 @@ impl Course {
         let ended = |gitea: &Gitea| jobs.iter().all(|job| gitea.state(*job).status.is_end());
         // One that does not end is found in the record.
         let _found_later = self.world.gitea.wait_for("the last jobs have ended", ended, SETTLING).await;
-    }
-}
-
-/// As people call it.
-pub(super) fn word(signal: Signal) -> &'static str {
-    match signal {
-        Signal::Terminate => "SIGTERM",
-        Signal::Interrupt => "SIGINT",
-        Signal::Kill => "SIGKILL",
-        Signal::Stop => "SIGSTOP",
-        Signal::Continue => "SIGCONT",
     }
 }

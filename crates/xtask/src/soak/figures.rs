@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use runner_proto::runner::v1::Result as TaskResult;
-use testkit::gitea::{Call, Method};
+use serde::Serialize;
+use testkit::gitea::{Call, Method, Request};
 use testkit::outcome::{Death, Judgement, Record, Rule, longest_gap};
 use testkit::real::Signal;
 
@@ -12,6 +13,7 @@ use super::course::Account;
 use crate::bench::percentile;
 
 /// One row of the table.
+#[derive(Serialize)]
 pub(super) struct Figure {
     pub(super) measure: String,
     pub(super) value: String,
@@ -42,16 +44,23 @@ pub(super) fn figures(record: &Record, account: &Account, judgement: &Judgement)
     figures
 }
 
-/// With the task.
+/// With the task. An executor that was killed before its job had begun is replaced: it has no part in this.
 pub(super) fn killed_to_failure(record: &Record, account: &Account) -> Vec<(Duration, i64)> {
     let killed = account.struck.iter().filter(|struck| struck.signal == Signal::Kill);
     let failure = |call: &&Call| call.told() == Some(TaskResult::Failure);
     let times = killed.filter_map(|struck| {
         let task = record.tasks.iter().find(|task| task.task == struck.task)?;
+        task.calls.iter().find(|call| call.instant < struck.at && begun(call))?;
         let told = task.calls.iter().filter(|call| call.instant >= struck.at).find(failure)?;
         Some((told.instant - struck.at, task.task))
     });
     times.collect()
+}
+
+/// The runner said that a step runs.
+fn begun(call: &Call) -> bool {
+    let Request::UpdateTask(request) = &call.request else { return false };
+    request.state.as_option().is_some_and(|state| state.steps.iter().any(|step| step.started_at.is_set()))
 }
 
 fn killed_to_heartbeat(record: &Record) -> Vec<Duration> {

@@ -14,13 +14,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde::Serialize;
 use testkit::outcome::{Judgement, Record, Rule, TaskRecord, judge};
 use testkit::world::{Programs, World};
 
 use crate::rows::{Tally, conclude, table};
 use crate::say;
 use course::{Course, Wanted};
+use figures::Figure;
 
 /// The hidden task that is the stand-in runner.
 const STAND_IN: &[&str] = &["stand-in"];
@@ -45,12 +45,6 @@ pub(crate) struct Arguments {
     json: Option<PathBuf>,
 }
 
-#[derive(Serialize)]
-struct Row {
-    measure: String,
-    value: String,
-}
-
 /// The command.
 pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
@@ -70,20 +64,19 @@ pub(crate) async fn short(root: &Path) -> anyhow::Result<Tally> {
     soak(root, wanted).await.map(|(_, tally)| tally)
 }
 
-async fn soak(root: &Path, wanted: Wanted) -> anyhow::Result<(Vec<Row>, Tally)> {
+async fn soak(root: &Path, wanted: Wanted) -> anyhow::Result<(Vec<Figure>, Tally)> {
     let controller = crate::demo::build(root).await?;
     let place = controller.parent().context("the program lies in a folder")?.join("soak");
     say::line(&format!("seed {}", wanted.seed));
     let programs = Programs { controller, stand_in: STAND_IN, place: place.clone() };
     let (record, account, world) = Course::begin(&programs, wanted).await.run().await;
     let judgement = judge(&record);
-    let figures = figures::figures(&record, &account, &judgement);
-    let cells: Vec<Vec<String>> = figures.iter().map(|f| vec![f.measure.clone(), f.value.clone()]).collect();
+    let mut rows = figures::figures(&record, &account, &judgement);
+    let cells: Vec<Vec<String>> = rows.iter().map(|f| vec![f.measure.clone(), f.value.clone()]).collect();
     say::result(&table(&["measure", "value"], &cells));
-    let mut rows: Vec<Row> = figures.into_iter().map(|f| Row { measure: f.measure, value: f.value }).collect();
     for violation in &judgement.violations {
         say::result(&violation.to_string());
-        rows.push(Row { measure: format!("violation of {:?}", violation.rule), value: violation.to_string() });
+        rows.push(Figure { measure: format!("violation of {:?}", violation.rule), value: violation.to_string() });
     }
     judgement.lost.iter().for_each(|loss| say::result(&loss.to_string()));
     let file = place.join(format!("seed-{}.txt", wanted.seed));
