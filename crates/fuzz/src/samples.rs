@@ -58,6 +58,12 @@ pub(crate) fn task(payload: &str) -> Vec<u8> {
     });
     let context: buffa_types::google::protobuf::Struct = serde_json::from_value(context).expect("a structure");
     let secrets = [("TOKEN".to_owned(), "secret".to_owned())].into_iter().collect();
-    Task { id: 42, workflow_payload: Some(payload.into()), context: Some(context).into(), secrets, ..Default::default() }
-        .encode_to_vec()
+    Task {
+        id: 42,
+        workflow_payload: Some(payload.into()),
+        context: Some(context).into(),
+        secrets,
+        ..Default::default()
+    }
+    .encode_to_vec()
 }

@@ -16,7 +16,11 @@ pub(crate) fn check(input: &[u8]) {
 
     let identity = assignment.spiffe_id.to_string();
     assert!(identity.starts_with("spiffe://example.org/ci"), "outside the prefix: {identity}");
-    assert_eq!(identity.matches('/').count(), 2 + 4, "more or fewer names than prefix, owner, repository, job: {identity}");
+    assert_eq!(
+        identity.matches('/').count(),
+        2 + 4,
+        "more or fewer names than prefix, owner, repository, job: {identity}"
+    );
     match assignment.served_task(input) {
         Ok(served) if assignment.unlabelled => assert!(served.len() > input.len(), "nothing was filled in"),
         Ok(served) => assert!(*served == input, "other bytes are served"),

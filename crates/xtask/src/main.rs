@@ -13,6 +13,7 @@ mod mutations;
 mod proto;
 mod provision;
 mod rows;
+mod samples;
 mod say;
 mod soak;
 mod sources;
@@ -44,9 +45,9 @@ enum Task {
     Conformance(conformance::Arguments),
     /// Print the figures of one-host mode beside their goals; judges nothing.
     Bench(bench::Arguments),
-    /// Be the runner of a job that runs until it is ended, for the bench; CONFIG is the runner's configuration.
+    /// Be the runner of one job of the bench.
     #[command(hide = true)]
-    Hold { config: PathBuf },
+    BenchRunner(bench::StandIn),
     /// Kill controller, executors and runners at random under load, and judge what became of every task.
     Soak(soak::Arguments),
     /// Be the runner of a job whose steps are words, for soak and crash matrix.
@@ -80,7 +81,7 @@ async fn main() -> ExitCode {
         }
         Task::Coverage(arguments) => coverage::main(&root, &arguments),
         Task::Mutations(arguments) => mutations::main(&root, arguments).await,
-        Task::Hold { config } => testkit::stand_in::hold(&config).await.map(|()| ExitCode::SUCCESS),
+        Task::BenchRunner(stand_in) => stand_in.main().await,
         Task::Fuzz(arguments) => fuzz::main(&root, arguments).await,
         Task::CrashMatrix(arguments) => crash_matrix::main(&root, arguments).await,
         Task::Proto(arguments) => proto::main(&root, &arguments),

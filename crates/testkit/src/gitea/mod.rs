@@ -272,6 +272,12 @@ impl Gitea {
         self.shared.look(|world| world.server.jobs.keys().copied().map(JobId).collect())
     }
 
+    /// How many jobs have this status.
+    #[must_use]
+    pub fn count(&self, status: Status) -> usize {
+        self.shared.look(|world| world.server.jobs.values().filter(|job| job.status == status).count())
+    }
+
     /// The job of a task.
     #[must_use]
     pub fn job_of(&self, task: i64) -> Option<JobId> {

@@ -92,6 +92,8 @@ pub struct StepRow {
 /// The part of `action_run_job` that REST leaves out or rounds.
 #[derive(Debug, Clone)]
 pub struct JobTimes {
+    /// The job's id.
+    pub id: i64,
     /// The key in the workflow's `jobs`.
     pub key: String,
     /// The present task, or 0.
@@ -147,17 +149,11 @@ impl Database {
     }
 
     pub(super) fn job(&self, id: i64) -> Result<JobTimes, Error> {
-        let query = "select job_id, task_id, status, created, started, stopped from action_run_job where id = ?";
-        self.one(query, id, |row| {
-            Ok(JobTimes {
-                key: row.get(0)?,
-                task_id: number(row, 1)?,
-                status: Status::from_number(number(row, 2)?),
-                created: number(row, 3)?,
-                started: number(row, 4)?,
-                stopped: number(row, 5)?,
-            })
-        })
+        self.one(&format!("{JOBS} where id = ?"), id, job)
+    }
+
+    pub(super) fn jobs_after(&self, id: i64) -> Result<Vec<JobTimes>, Error> {
+        self.all(&format!("{JOBS} where id > ? order by id"), id, job)
     }
 
     pub(super) fn runner(&self, uuid: &str) -> Result<i64, Error> {
@@ -196,6 +192,20 @@ impl Database {
         };
         run().map_err(|cause| Error::Database { query: query.to_owned(), cause: cause.to_string() })
     }
+}
+
+const JOBS: &str = "select id, job_id, task_id, status, created, started, stopped from action_run_job";
+
+fn job(row: &Row<'_>) -> rusqlite::Result<JobTimes> {
+    Ok(JobTimes {
+        id: number(row, 0)?,
+        key: row.get(1)?,
+        task_id: number(row, 2)?,
+        status: Status::from_number(number(row, 3)?),
+        created: number(row, 4)?,
+        started: number(row, 5)?,
+        stopped: number(row, 6)?,
+    })
 }
 
 /// A whole number; NULL counts as 0, as in Gitea's own models.

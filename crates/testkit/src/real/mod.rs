@@ -1,11 +1,12 @@
 //! Real far sides as child processes: a Gitea server of the release we support, the client that looks at it the way a
-//! person or a test does, and our own program beside it.
+//! person or a test does, and beside it our own program, or the official runner alone.
 //!
 //! Invariant: nothing started here outlives the process that started it, not even when that process is killed (see
 //! [`leash`]), unless it is let go on purpose with `keep`. Every wait has a deadline and says what it last saw.
 
 mod cache;
 mod client;
+mod daemon;
 mod database;
 mod error;
 mod gate;
@@ -21,6 +22,7 @@ mod workplace;
 
 pub use cache::{Cache, FOLDER_VARIABLE, Program};
 pub use client::{Client, Job, JobPage, Part, Run, Runner};
+pub use daemon::Daemon;
 pub use database::{JobTimes, Status, StepRow, TaskRow};
 pub use error::Error;
 pub use gate::Gate;

@@ -160,6 +160,12 @@ impl GiteaServer {
         &self.access.url
     }
 
+    /// The server's process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(|(child, _)| child.id())
+    }
+
     /// A new client, for the runtime of the caller.
     #[must_use]
     pub fn client(&self) -> Client {

@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use runner_proto::runner::v1::{StepState, Task, TaskState, UpdateTaskRequest};
+use runner_proto::runner::v1::{
+    LogRow, Result as TaskResult, StepState, Task, TaskState, UpdateLogRequest, UpdateTaskRequest,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -111,8 +113,45 @@ fn life() -> anyhow::Result<i32> {
 /// the process is ended: a running job that costs nothing. `config` is the file that the executor wrote.
 ///
 /// # Errors
-/// The files cannot be read, or Declare or the first report was refused.
+/// The files cannot be read, or Declare or a report was refused.
 pub async fn hold(config: &Path) -> anyhow::Result<()> {
+    let (calls, report) = begin(config).await?;
+    loop {
+        calls.update_task(&report).await?;
+        tokio::time::sleep(REPORT_INTERVAL).await;
+    }
+}
+
+/// Takes its one task and ends it with success as fast as it can, in four reports of a row and a state each: a finished
+/// job that costs little. `config` is the file that the executor wrote.
+///
+/// # Errors
+/// The files cannot be read, or Declare or a report was refused.
+pub async fn finish(config: &Path) -> anyhow::Result<()> {
+    const REPORTS: i64 = 4;
+    let (calls, mut report) = begin(config).await?;
+    for number in 0..REPORTS {
+        let last = number + 1 == REPORTS;
+        let row = LogRow { time: Some(reporter::now()).into(), content: format!("row {number}"), ..Default::default() };
+        let state = report.state.get_or_insert_default();
+        let rows =
+            UpdateLogRequest { task_id: state.id, index: number, rows: vec![row], no_more: last, ..Default::default() };
+        if last {
+            let success = TaskResult::Success;
+            (state.result, state.stopped_at) = (success.into(), Some(reporter::now()).into());
+            for step in &mut state.steps {
+                (step.result, step.stopped_at) = (success.into(), Some(reporter::now()).into());
+                step.log_length = REPORTS;
+            }
+        }
+        calls.update_log(&rows).await?;
+        calls.update_task(&report).await?;
+    }
+    Ok(())
+}
+
+/// Takes a task; what is returned with it says that its first step runs.
+async fn begin(config: &Path) -> anyhow::Result<(Calls, UpdateTaskRequest)> {
     let places = Places::read(config)?;
     let calls = Calls::new(&places);
     calls.declare().await?;
@@ -120,11 +159,7 @@ pub async fn hold(config: &Path) -> anyhow::Result<()> {
     let started = Some(reporter::now());
     let step = StepState { started_at: started.clone().into(), ..Default::default() };
     let state = TaskState { id: task.id, started_at: started.into(), steps: vec![step], ..Default::default() };
-    let report = UpdateTaskRequest { state: state.into(), ..Default::default() };
-    loop {
-        calls.update_task(&report).await?;
-        tokio::time::sleep(REPORT_INTERVAL).await;
-    }
+    Ok((calls, UpdateTaskRequest { state: state.into(), ..Default::default() }))
 }
 
 async fn serve(desk: Desk, places: Places) -> anyhow::Result<i32> {

@@ -1,26 +1,54 @@
-//! The program that is measured, as a process: started, stopped, and looked at through /proc and its own log.
+//! The program that is measured beside the double of Gitea, as a process: started, stopped, and looked at through
+//! `/proc` and its own log.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::ValueEnum as _;
 use testkit::gitea::Gitea;
 use testkit::real::{Seen, eventually};
 
-/// Stands in for the official runner: says when it was started and becomes a job that runs until it is ended.
-const RUNNER: &str = "#!/bin/sh
+use super::process::{Cpu, Memory};
+
+/// Longer than the start of a process or the longest pause between two fetches.
+pub(super) const SOON: Duration = Duration::from_secs(30);
+
+/// Stands in for the official runner: says when it was started and becomes the runner of one job.
+const SCRIPT: &str = "#!/bin/sh
 case \"$*\" in
 --version) echo 'gitea-runner version v1.0.8' ;;
 *' --help') echo ' --once' ;;
-*) date +%s%N >> STARTS; exec HOLDER hold \"$4\" ;;
+*) date +%s%N >> STARTS; exec PROGRAM bench-runner RUNNER \"$4\" ;;
 esac
 ";
 
-/// Resident memory in KiB.
-pub(super) struct Memory {
-    pub(super) all: u64,
-    pub(super) own: u64,
+/// What the stand-in does with its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Runner {
+    /// It runs until it is ended.
+    Hold,
+    /// It ends with success at once.
+    Finish,
+}
+
+/// Be the runner of one job, for the bench.
+#[derive(clap::Args)]
+pub(crate) struct StandIn {
+    runner: Runner,
+    /// The runner's configuration.
+    config: PathBuf,
+}
+
+impl StandIn {
+    pub(crate) async fn main(self) -> anyhow::Result<ExitCode> {
+        match self.runner {
+            Runner::Hold => testkit::stand_in::hold(&self.config).await?,
+            Runner::Finish => testkit::stand_in::finish(&self.config).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 pub(super) struct Subject {
@@ -32,10 +60,16 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    pub(super) fn prepare(program: &Path, gitea: &Gitea, place: &Path, capacity: usize) -> anyhow::Result<Self> {
+    pub(super) fn prepare(
+        program: &Path,
+        gitea: &Gitea,
+        place: &Path,
+        capacity: usize,
+        runner: Runner,
+    ) -> anyhow::Result<Self> {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::write(place.join("token"), gitea.registration_token())?;
-        let runner = place.join("gitea-runner");
+        let script = place.join("gitea-runner");
         // The runners are isolated from this host and from each other: this folder is open to them.
         let told = place.join("told");
         std::fs::create_dir(&told)?;
@@ -44,9 +78,11 @@ impl Subject {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         }
         let starts = told.join("starts").display().to_string();
-        let holder = std::env::current_exe()?.display().to_string();
-        std::fs::write(&runner, RUNNER.replace("STARTS", &starts).replace("HOLDER", &holder))?;
-        std::fs::set_permissions(&runner, std::fs::Permissions::from_mode(0o755))?;
+        let ourselves = std::env::current_exe()?.display().to_string();
+        let word = runner.to_possible_value().context("a runner has a name")?;
+        let text = SCRIPT.replace("STARTS", &starts).replace("PROGRAM", &ourselves).replace("RUNNER", word.get_name());
+        std::fs::write(&script, text)?;
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
         let (program, place) = (program.to_owned(), place.to_owned());
         Ok(Self { program, gitea: gitea.url(), place, capacity, process: None })
     }
@@ -57,8 +93,8 @@ impl Subject {
         command.args(["standalone", "--gitea", &self.gitea, "--registration-token-file"]);
         command.arg(self.place.join("token")).arg("--state").arg(self.place.join("s"));
         command.args(["--capacity", &self.capacity.to_string()]);
-        let holder = std::env::current_exe()?;
-        let shared = format!("LOCAL_SHARED={}:rw,{}", self.place.join("told").display(), holder.display());
+        let ourselves = std::env::current_exe()?;
+        let shared = format!("LOCAL_SHARED={}:rw,{}", self.place.join("told").display(), ourselves.display());
         command.args(["--set", &shared]);
         command.env("GITEA_RUNNER_BINARY", self.place.join("gitea-runner")).env("LOG_FORMAT", "json");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -75,13 +111,15 @@ impl Subject {
     }
 
     pub(super) fn memory(&self) -> anyhow::Result<Memory> {
-        let id = self.process.as_ref().context("it does not run")?.id();
-        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-        let field = |name: &str| {
-            let line = status.lines().find(|line| line.starts_with(name));
-            line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kib| kib.parse().ok()).unwrap_or(0)
-        };
-        Ok(Memory { all: field("VmRSS:"), own: field("RssAnon:") })
+        Memory::of(self.pid()?)
+    }
+
+    pub(super) fn cpu(&self) -> anyhow::Result<Cpu> {
+        Cpu::of(self.pid()?)
+    }
+
+    fn pid(&self) -> anyhow::Result<u32> {
+        self.process.as_ref().map(Child::id).context("it does not run")
     }
 
     /// When the `number`-th runner was started.
@@ -103,8 +141,20 @@ impl Subject {
         since_epoch(time.parse()?)
     }
 
+    /// How many executors there are, or are being made or removed.
+    pub(super) fn executors(&self) -> usize {
+        std::fs::read_dir(self.place.join("s/executors")).map_or(0, Iterator::count)
+    }
+
+    /// The end of the program's log.
+    pub(super) fn tail(&self) -> String {
+        let log = std::fs::read_to_string(self.place.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
     /// Ends the program and every executor it left behind.
-    pub(super) fn kill_all(&mut self) {
+    fn kill_all(&mut self) {
         let _ended = self.stop();
         for entry in std::fs::read_dir(self.place.join("s/executors")).into_iter().flatten().flatten() {
             let text = std::fs::read_to_string(entry.path().join("supervisor.json")).unwrap_or_default();
@@ -128,7 +178,7 @@ pub(super) fn now() -> Duration {
     since_epoch(jiff::Timestamp::now()).unwrap_or_default()
 }
 
-fn since_epoch(time: jiff::Timestamp) -> anyhow::Result<Duration> {
+pub(super) fn since_epoch(time: jiff::Timestamp) -> anyhow::Result<Duration> {
     Ok(Duration::try_from(time.duration_since(jiff::Timestamp::UNIX_EPOCH))?)
 }
 

@@ -10,7 +10,7 @@ use testkit::outcome::{Death, Judgement, Record, Rule, longest_gap};
 use testkit::real::Signal;
 
 use super::course::Account;
-use crate::bench::percentile;
+use crate::samples::Samples;
 
 /// One row of the table.
 #[derive(Serialize)]
@@ -79,12 +79,13 @@ fn killed_to_heartbeat(record: &Record) -> Vec<Duration> {
         .collect()
 }
 
-fn spread(mut times: Vec<Duration>) -> String {
+fn spread(times: Vec<Duration>) -> String {
     let count = times.len();
     if count == 0 {
         return "none".to_owned();
     }
-    let [half, most] = [50, 99].map(|percent| seconds(percentile(&mut times, percent)));
+    let times: Samples = times.into_iter().collect();
+    let [half, most] = [50, 99].map(|percent| seconds(times.percentile(percent)));
     format!("{half} / {most} ({count})")
 }
 
