@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// Whatever the file system says; then the old file is as it was.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    Reserved::new(path)?.commit(content)
+    Reserved::empty(path)?.commit(content)
 }
 
 /// A place on the disk for a file whose content cannot be had twice: what can fail fails before the content exists.
@@ -26,15 +26,20 @@ impl Reserved {
     /// # Errors
     /// No right to write, no space.
     pub fn new(path: &Path) -> io::Result<Self> {
+        let mut reserved = Self::empty(path)?;
+        reserved.file.write_all(&[b' '; 4096])?;
+        reserved.file.sync_all()?;
+        Ok(reserved)
+    }
+
+    /// The temporary file alone: nothing is lost with a content that finds no place.
+    fn empty(path: &Path) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         // One name, so that what a killed process left is overwritten by the next one. We are the only writer.
         name.push(".tmp");
         let temporary = path.with_file_name(name);
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        let mut reserved = Self { temporary, path: path.to_owned(), file };
-        reserved.file.write_all(&[b' '; 4096])?;
-        reserved.file.sync_all()?;
-        Ok(reserved)
+        Ok(Self { temporary, path: path.to_owned(), file })
     }
 
     /// Puts the content in place.

@@ -182,7 +182,8 @@ impl Folder {
         let draft = Self::new(parent.join(format!(".new-{}", name.display())));
         remove_tree(&draft.path)?;
         draft.make_folders(contents.launch, &self.work())?;
-        files::write(&draft.path.join("lock"), b"")?;
+        // On the disk with what is written beside it.
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft.path.join("lock"))?;
         draft.write_launch(contents)?;
         draft.write_meta(contents.meta, Durability::Synced)?;
         fs::rename(&draft.path, &self.path)?;
