@@ -24,7 +24,7 @@ pub(super) async fn measure(program: &Path, counts: &[usize]) -> anyhow::Result<
     let gitea = Gitea::start().await;
     let place = tempfile::tempdir()?;
     let mut subject = Subject::prepare(program, &gitea, place.path(), AT_ONCE, Runner::Finish)?;
-    subject.start()?;
+    subject.serve(&gitea).await?;
     let (mut figures, mut done) = (Vec::new(), 0);
     for &count in counts {
         let (began, before) = (Instant::now(), subject.cpu()?);

@@ -16,7 +16,7 @@ pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Vec<
     let gitea = Gitea::start().await;
     let place = tempfile::tempdir()?;
     let mut subject = Subject::prepare(program, &gitea, place.path(), count, Runner::Hold)?;
-    subject.start()?;
+    subject.serve(&gitea).await?;
     let step = Step::begin(format!("{count} jobs at once"));
     gitea.push((0..count).map(|_| JobSpec::new("live").runs_on(["local"])).collect());
     gitea.wait_for("every task was handed out", |gitea| gitea.held().len() >= count, LIVE_LIMIT).await?;

@@ -87,7 +87,7 @@ impl Subject {
         Ok(Self { program, gitea: gitea.url(), place, capacity, process: None })
     }
 
-    pub(super) fn start(&mut self) -> anyhow::Result<()> {
+    fn start(&mut self) -> anyhow::Result<()> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.place.join("log"))?;
         let mut command = Command::new(&self.program);
         command.args(["standalone", "--gitea", &self.gitea, "--registration-token-file"]);
@@ -99,6 +99,14 @@ impl Subject {
         command.env("GITEA_RUNNER_BINARY", self.place.join("gitea-runner")).env("LOG_FORMAT", "json");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().with_context(|| format!("start {}", self.program.display()))?);
+        Ok(())
+    }
+
+    /// Starts it and returns when it asks for work.
+    pub(super) async fn serve(&mut self, gitea: &Gitea) -> anyhow::Result<()> {
+        let fetches = gitea.counters().fetches;
+        self.start()?;
+        gitea.wait_for("a FetchTask came", |gitea| gitea.counters().fetches > fetches, SOON).await?;
         Ok(())
     }
 

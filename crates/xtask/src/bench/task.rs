@@ -16,7 +16,7 @@ pub(super) async fn measure(program: &Path, tasks: usize) -> anyhow::Result<Vec<
     let gitea = Gitea::start().await;
     let place = tempfile::tempdir()?;
     let mut subject = Subject::prepare(program, &gitea, place.path(), tasks, Runner::Hold)?;
-    subject.start()?;
+    subject.serve(&gitea).await?;
     let mut step = Step::begin(format!("{tasks} tasks one after another"));
     let (mut handed_out, mut durable, mut spawned) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..tasks {
