@@ -28,7 +28,7 @@ mod token;
 pub use limits::{Graces, Limits, Patience, StrayGraces};
 pub use link::{BoxStream, Link, Stream};
 pub use runner::files::{BaseError, check_base};
-pub use runner::launch::Starter;
+pub use runner::launch::{PROCESSES_OF_ITS_OWN, Starter};
 pub use runner::orphans::Orphans;
 pub use settings::Settings;
 pub use signals::Signals;

@@ -10,7 +10,13 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
+
+/// How many processes and threads of its user stay free for the executor when its job has started as many as it may:
+/// whoever limits an executor adds them, and the runner is started without them (NEW-174).
+pub const PROCESSES_OF_ITS_OWN: u64 = 32;
 
 /// Tells the second life whose child it must be, and what to become. Removed before the runner starts.
 const PARENT: &str = "GDR_RUNNER_PARENT";
@@ -77,6 +83,9 @@ pub(crate) fn become_runner() -> Option<ExitCode> {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         tracing::warn!(%error, "the runner may outlive a killed executor");
     }
+    if let Err(error) = leave_room() {
+        tracing::warn!(%error, "a job that starts too many processes may hold up its own end");
+    }
     // The parent may have died before the wish was made.
     if getppid().map(|pid| pid.as_raw_nonzero().to_string()) != Some(parent) {
         return Some(ExitCode::from(NOT_STARTED));
@@ -89,6 +98,16 @@ pub(crate) fn become_runner() -> Option<ExitCode> {
         .exec();
     tracing::error!(%error, binary = %binary.to_string_lossy(), "the runner cannot be started");
     Some(ExitCode::from(NOT_STARTED))
+}
+
+/// Takes the executor's own processes off the limit; one that leaves no room for a job is not ours to lower.
+fn leave_room() -> rustix::io::Result<()> {
+    let less = |limit: Option<u64>| limit.map(|limit| limit.saturating_sub(PROCESSES_OF_ITS_OWN));
+    let Rlimit { current, maximum } = getrlimit(Resource::Nproc);
+    if current.is_none_or(|current| current <= 2 * PROCESSES_OF_ITS_OWN) {
+        return Ok(());
+    }
+    setrlimit(Resource::Nproc, Rlimit { current: less(current), maximum: less(maximum) })
 }
 
 /// Exit code of a second life that could not become the runner; the shell uses 127 for the same.

@@ -163,9 +163,10 @@ fn read(folder: &Folder) -> io::Result<(LaunchFile, Isolation)> {
 }
 
 /// Also bounds a job that starts processes without end: the kernel counts them by user, and in a user namespace of its
-/// own for that namespace (Linux 5.14).
+/// own for that namespace (Linux 5.14). The executor is of the same user and needs some for itself.
 fn limit_processes(most: u64) -> rustix::io::Result<()> {
     let now = getrlimit(Resource::Nproc);
+    let most = most.saturating_add(executor::PROCESSES_OF_ITS_OWN);
     let most = Some(now.maximum.map_or(most, |maximum| maximum.min(most)));
     setrlimit(Resource::Nproc, Rlimit { current: most, maximum: most })
 }
