@@ -20,11 +20,12 @@ impl Life {
     }
 
     /// The waiting room speaks of changes only, and not too often; a task that starts at once needs no word of it. What
-    /// is not told by the claim is in the row that is written with it.
+    /// is not told by the claim is in the row that is written with it. A new process hears of the task first: it may have
+    /// ended, and then nobody asks about its log (NEW-163).
     fn news_to_tell(&mut self, now: Timestamp, limits: &Limits) -> Option<Action> {
         let heard =
             self.told.map_or(self.fetched_at.saturating_add(limits.quiet_start), |at| at.saturating_add(limits.quiet));
-        if !self.is_before_its_claim() || now < heard.unwrap_or(Timestamp::MAX) {
+        if !self.is_before_its_claim() || self.end_may_be_known() || now < heard.unwrap_or(Timestamp::MAX) {
             return None;
         }
         let content = self.news.take()?;

@@ -11,6 +11,19 @@ pub(super) fn tally(output: &str, success: bool) -> Tally {
     Tally { failed: sum.failed + u32::from(unexplained), ..sum }
 }
 
+/// What each test program says of the tests that failed in it, whole; none when none says anything.
+pub(super) fn failures<'a>(lines: impl Iterator<Item = &'a str>) -> Option<String> {
+    let (mut told, mut failing) = (Vec::new(), false);
+    for line in lines {
+        failing |= line == "failures:";
+        if failing {
+            told.push(line);
+        }
+        failing &= !line.starts_with("test result: ");
+    }
+    (!told.is_empty()).then(|| told.join("\n"))
+}
+
 /// The number before a word.
 fn number(line: &str, word: &str) -> u32 {
     let words: Vec<&str> = line.split([' ', ';', '.']).filter(|part| !part.is_empty()).collect();
@@ -29,6 +42,23 @@ mod tests {
     #[test]
     fn results_add_up() {
         assert_eq!(tally(OUTPUT, false), Tally { passed: 15, failed: 2 });
+    }
+
+    #[test]
+    fn failures_are_told_and_nothing_else() {
+        let one = [
+            "test a ... FAILED",
+            "failures:",
+            "---- a stdout ----",
+            "why",
+            "failures:",
+            "    a",
+            "test result: FAILED. 0",
+        ];
+        let lines = one.into_iter().chain(["test b ... ok", "test result: ok. 1"]).chain(one);
+        let told = "failures:\n---- a stdout ----\nwhy\nfailures:\n    a\ntest result: FAILED. 0";
+        assert_eq!(failures(lines), Some(format!("{told}\n{told}")));
+        assert_eq!(failures(["test result: ok. 1"].into_iter()), None);
     }
 
     #[test]

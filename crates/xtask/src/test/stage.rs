@@ -94,7 +94,7 @@ pub(super) async fn cargo_test(stage: &str, root: &Path, targets: Vec<String>, t
     let (tally, complaint) = match run(command, LIMIT, &mut step).await {
         Ok(finished) => {
             let tally = count::tally(&finished.out(), finished.status.success());
-            (tally, (tally.failed > 0).then(|| finished.tail(400)))
+            (tally, (tally.failed > 0).then(|| count::failures(finished.lines()).unwrap_or_else(|| finished.tail(400))))
         }
         Err(error) => (Tally::one(false), Some(format!("{error:#}"))),
     };

@@ -83,6 +83,13 @@ fn the_waiting_room_speaks() {
     let walk = walk.on(failed(Epoch::FIRST.next(), "the backend is still away")).later(29);
     assert!(!told(&walk), "not more often than every 30 s");
     assert!(told(&walk.later(1)));
+    // NEW-163: a new process hears of the task before it says anything in its log.
+    let found = Walk::fetched().life.found_waiting(at(0), 0, None);
+    let walk = Walk { life: found, now: 0, last: vec![] }
+        .on(Event::WaitsFor { what: "a free slot, at place 2".to_owned() })
+        .later(60);
+    assert!(!told(&walk), "it may have ended");
+    assert!(told(&walk.on(Event::Answered { outcome: None }).later(1)));
 }
 
 /// NEW-28: a start that takes long is told step by step, with seconds, at most every 30 s, and not any more once its claim
