@@ -31,7 +31,7 @@ pub struct Segment<'a> {
 /// there as everywhere.
 ///
 /// # Errors
-/// [`Malformed`] for a path that does not begin with `/`; empty, `.` and `..` segments; `/`, `\`, NUL and other control
+/// [`Malformed`] for a path that does not begin with `/`; names that are encoded more than four times over; empty, `.` and `..` segments; `/`, `\`, NUL and other control
 /// characters; anything of these percent-encoded, once or more often; `?`, `#`, bytes beyond ASCII and broken
 /// percent-encoding.
 pub fn parse(raw_path: &str) -> Result<Segments<'_>, Malformed> {
@@ -55,7 +55,14 @@ fn segment(raw: &str) -> Result<Segment<'_>, Malformed> {
     if broken {
         return Err(Malformed("its percent-encoding is broken"));
     }
-    readings(&decoded).try_for_each(|reading| single_meaning(&reading))?;
+    let mut last = 0;
+    for (number, reading) in readings(&decoded).enumerate() {
+        single_meaning(&reading)?;
+        last = number;
+    }
+    if last == READINGS {
+        return Err(Malformed("it is encoded too often"));
+    }
     Ok(Segment { raw, decoded })
 }
 
@@ -95,12 +102,18 @@ fn decode(text: &[u8]) -> Decoded<'_> {
     Decoded { text: Cow::Owned(decoded), broken }
 }
 
-/// What readers may take this for that decode it again, as often as they like, and leave what is no encoding as it is.
+/// How often a name may change by being decoded again. Each reading costs as much as the name is long, and nobody encodes
+/// so often.
+const READINGS: usize = 4;
+
+/// What readers may take this for that decode it again, and leave what is no encoding as it is. No more than can tell that
+/// it is encoded too often.
 fn readings(decoded: &[u8]) -> impl Iterator<Item = Cow<'_, [u8]>> {
     std::iter::successors(Some(Cow::Borrowed(decoded)), |last| match decode(last).text {
         Cow::Owned(next) if next != **last => Some(Cow::Owned(next)),
         _ => None,
     })
+    .take(READINGS + 1)
 }
 
 impl<'a> Segments<'a> {
@@ -247,6 +260,17 @@ mod tests {
         ] {
             assert!(parse(path).is_err(), "{path:?}");
         }
+    }
+
+    /// NEW-97, NEW-98: a name costs no more than a few readings, however often it is encoded.
+    #[test]
+    fn encoded_too_often() {
+        let encoded = |times: usize| format!("/a%{}20b", "25".repeat(times));
+        assert!(parse(&encoded(3)).is_ok());
+        for times in [4, 5, 8_000] {
+            assert_eq!(parse(&encoded(times)), Err(Malformed("it is encoded too often")), "{times}");
+        }
+        assert_eq!(readings(encoded(8_000).as_bytes()).count(), READINGS + 1);
     }
 
     /// NEW-97: `/api/actions` is recognised in any case and encoding.
