@@ -55,9 +55,9 @@ impl Outbox {
     }
 
     /// Brings the file up to what is owed now.
-    pub(crate) async fn store(&self) {
+    pub(crate) fn store(&self) {
         let left = || (self.lock().left(), self.cause.get().cloned().unwrap_or_default());
-        self.shelf.keep(left).await;
+        self.shelf.keep(left);
     }
 
     /// Waits until `condition` holds.
@@ -88,7 +88,7 @@ pub(crate) async fn deliver(outbox: Arc<Outbox>, facade: Arc<Facade>, report_lim
             Item::Log => send(&outbox, &facade, item, Procedure::UpdateLog).await,
             Item::State => send(&outbox, &facade, item, Procedure::UpdateTask).await,
         };
-        outbox.store().await;
+        outbox.store();
         match outcome {
             Some(Outcome::Accepted) => pauses.reset(),
             Some(_) => pause(&outbox, pauses.pause()).await,

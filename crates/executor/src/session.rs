@@ -148,7 +148,7 @@ async fn with_runner(
     let ended = watch.until_ended(signals, notices_seen).await;
     settings.orphans.end().await;
     outbox.until(|spool| !spool.owes()).await;
-    outbox.store().await;
+    outbox.store();
     let sent_home = watch.had_nothing_to_do().then_some(Exit::NothingToDo);
     let not_let_in = declare_failed.load(Ordering::Relaxed).then_some(Exit::NoFacade);
     let mut end = judged(&outbox, ended, sent_home.or(not_let_in));

@@ -170,12 +170,12 @@ async fn in_lane(shared: &Shared, procedure: Procedure, body: Bytes, limit: Dura
 async fn last_update(shared: &Shared, procedure: Procedure, body: Bytes, last: &Last) -> Response<Body> {
     let offer = || shared.outbox.with(|spool| spool.offer(last.item(), body.clone()));
     if offer() == Handling::Keep {
-        return kept(shared, last).await;
+        return kept(shared, last);
     }
     let _lane = shared.outbox.lane.lock().await;
     // An interruption may have come while the lane was taken.
     if offer() == Handling::Keep {
-        return kept(shared, last).await;
+        return kept(shared, last);
     }
     let answer = shared.facade.rpc(procedure, body.clone(), FINAL).await;
     let outcome = answer.outcome();
@@ -183,13 +183,13 @@ async fn last_update(shared: &Shared, procedure: Procedure, body: Bytes, last: &
         Reply::Theirs => passed(answer),
         Reply::Ours => {
             tracing::warn!(item = ?last.item(), problem = %answer.problem(), "final report is kept");
-            kept(shared, last).await
+            kept(shared, last)
         }
     }
 }
 
 /// The acknowledgement is a promise, so it comes after the file.
-async fn kept(shared: &Shared, last: &Last) -> Response<Body> {
-    shared.outbox.store().await;
+fn kept(shared: &Shared, last: &Last) -> Response<Body> {
+    shared.outbox.store();
     message(last.acknowledgement())
 }
