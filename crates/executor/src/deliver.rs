@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use domain::executor_api::Report;
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::answer::Outcome;
 use crate::backoff::backoff;
@@ -74,6 +75,16 @@ impl Outbox {
     // A panic under the lock leaves no half-made state: every change is one assignment after another, all valid.
     fn lock(&self) -> MutexGuard<'_, Spool> {
         self.spool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until nothing is owed, or until the deliverer has ended, which it does by a panic only: what is owed then stays
+/// owed.
+pub(crate) async fn until_delivered(outbox: &Outbox, deliverer: &mut AbortOnDropHandle<()>) {
+    tokio::select! {
+        biased;
+        () = outbox.until(|spool| !spool.owes()) => {}
+        ended = deliverer => tracing::error!(?ended, "nobody delivers the final report any more"),
     }
 }
 

@@ -15,6 +15,7 @@ use domain::executor_api::{NeverStarted, Report};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::answer::Outcome;
 use crate::backoff::backoff;
@@ -139,7 +140,8 @@ async fn with_runner(
 
     let mut background = JoinSet::new();
     background.spawn(proxy.serve());
-    background.spawn(deliver::deliver(Arc::clone(&outbox), Arc::clone(&facade), settings.limits.report));
+    let deliverer = deliver::deliver(Arc::clone(&outbox), Arc::clone(&facade), settings.limits.report);
+    let mut deliverer = AbortOnDropHandle::new(tokio::spawn(deliverer));
     let process = match Process::start(&mut command, settings.orphans) {
         Ok(process) => process,
         Err(error) => return not_started(format!("start {}: {error}", settings.runner_binary.display())),
@@ -147,7 +149,7 @@ async fn with_runner(
     let mut watch = Watch::new(process, Arc::clone(&outbox), facade, settings.limits, files.registration);
     let ended = watch.until_ended(signals, notices_seen).await;
     settings.orphans.end().await;
-    outbox.until(|spool| !spool.owes()).await;
+    deliver::until_delivered(&outbox, &mut deliverer).await;
     outbox.store();
     let sent_home = watch.had_nothing_to_do().then_some(Exit::NothingToDo);
     let not_let_in = declare_failed.load(Ordering::Relaxed).then_some(Exit::NoFacade);
@@ -181,9 +183,9 @@ fn prepare(settings: &Settings, proxy: &Proxy, token: &LoopbackToken, dir: &Path
     Ok((command, files))
 }
 
-/// `without_a_job`: why the runner never had one.
+/// `without_a_job`: why the runner never had one. What is still owed is not delivered by anybody.
 fn judged(outbox: &Outbox, ended: Ended, without_a_job: Option<Exit>) -> End {
-    let (lost, interrupted) = outbox.with(|spool| (spool.lost(), spool.interrupted()));
+    let (lost, interrupted) = outbox.with(|spool| (spool.lost() || spool.owes(), spool.interrupted()));
     let exit = if let Some(exit) = without_a_job {
         exit
     } else if ended.code == Some(i32::from(NOT_STARTED)) {
@@ -216,4 +218,25 @@ async fn goodbye(facade: &Facade, end: &End, patience: Duration) {
         tokio::time::sleep(pauses.pause()).await;
     }
     tracing::warn!("the goodbye was not heard");
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+    use super::*;
+    use crate::spool::Patience;
+
+    /// NEW-112, NEW-119: when the deliverer has died nobody waits for it for ever; the exit code says that the final
+    /// report is to be looked for in its file.
+    #[tokio::test]
+    async fn a_deliverer_that_died_is_not_waited_for() {
+        let outbox = Outbox::new(Patience::default(), Shelf::none());
+        outbox.interrupt("a signal");
+        let mut deliverer = AbortOnDropHandle::new(tokio::spawn(async { panic!("as the deliverer would") }));
+        let noticed = deliver::until_delivered(&outbox, &mut deliverer);
+        tokio::time::timeout(Duration::from_secs(30), noticed).await.unwrap();
+        let end = judged(&outbox, Ended { code: Some(0), signal: None }, None);
+        assert_eq!(end.exit.code(), 14);
+    }
 }
