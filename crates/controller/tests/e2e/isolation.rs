@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use testkit::real::{Gate, Run, Seen, Settings, Signal, Standalone, eventually, insert, workplace};
+use testkit::real::{Gate, Process, Run, Seen, Settings, Signal, Standalone, eventually, insert, workplace};
 
 use crate::world::{JOB, SOON, World, server, settings};
 
@@ -110,9 +110,10 @@ async fn assert_nothing_is_found(user: Option<u32>) {
     // Programs like ssh want an account.
     assert!(looked.contains(if user.is_some() || is_root() { "named job" } else { "named" }), "{looked}");
     assert!(!looked.contains("'files': 0") && !looked.contains("'sockets': 0"), "{looked}");
+    let looked_as = |uid| looked.contains(&format!("as {uid} "));
     match user {
-        Some(user) => assert!(looked.contains(&format!("as {user} ")), "{looked}"),
-        None if is_root() => assert!(looked.contains("as 20000"), "{looked}"),
+        Some(user) => assert!(looked_as(user), "{looked}"),
+        None if is_root() => assert!(world.users.clone().any(looked_as), "{looked}"),
         None => {}
     }
 }
@@ -283,6 +284,41 @@ async fn nothing_of_an_ordinary_users_job_is_left() {
     if is_root() {
         assert_everything_goes(Some(SOMEBODY)).await;
     }
+}
+
+const WAITS: &str = "
+on: push
+jobs:
+  waits:
+    runs-on: LABEL
+    steps:
+      - run: |
+          GATE
+";
+
+/// The words behind a name in one of a process's files in `/proc`.
+fn told(process: &Process, file: &str, name: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{}/{file}", process.pid)).unwrap();
+    let words = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+/// NEW-174: the job may start what the setting says, its executor 32 more, so that a full job does not hold up its own
+/// end. NEW-171: both are the same user of this world's range, for which the kernel counts them.
+#[tokio::test]
+async fn a_full_job_leaves_its_executor_room() {
+    let world = as_user(None, 1, &["--set", "LOCAL_PROCESSES=100"]).await;
+    let gate = Gate::new().await.unwrap();
+    let run = world.push_one(&WAITS.replace("GATE", &gate.wait_here())).await;
+    gate.arrived(1, JOB).await.unwrap();
+    let (executor, runner) = (world.executor(), world.runner());
+    assert_eq!(told(&runner, "limits", "Max processes"), ["100", "100", "processes"]);
+    assert_eq!(told(&executor, "limits", "Max processes"), ["132", "132", "processes"]);
+    let users = [executor, runner].map(|process| told(&process, "status", "Uid:").remove(0).parse::<u32>().unwrap());
+    assert_eq!(users[0], users[1]);
+    assert!(!is_root() || world.users.contains(&users[0]), "{users:?} {:?}", world.users);
+    gate.open();
+    world.ends(&run, JOB, "success").await;
 }
 
 /// NEW-172: where the host allows no namespaces nothing is started, and the reason and both remedies are said; without

@@ -1,6 +1,7 @@
 //! What every test starts with: the shared server, and a controller with a repository of its own.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(crate) struct World {
     pub(crate) repository: String,
     /// What its jobs put into `runs-on`.
     pub(crate) label: String,
+    /// The uids of its jobs, where it is started as root.
+    pub(crate) users: RangeInclusive<u32>,
     _dir: TempDir,
 }
 
@@ -47,9 +50,11 @@ impl World {
         let (label, repository) = (format!("e2e-{number}"), format!("owner-{number}/repository"));
         gitea.create_repository(&repository).await.unwrap();
         let dir = workplace(&std::env::temp_dir()).unwrap();
-        let settings = Settings { labels: vec![label.clone()], ..settings };
+        let (labels, users) = (vec![label.clone()], users_of(number));
+        let mut settings = Settings { labels, ..settings };
+        settings.arguments.extend(["--set".to_owned(), format!("LOCAL_USERS={}-{}", users.start(), users.end())]);
         let controller = Standalone::start(settings, &gitea, dir.path()).await.unwrap();
-        let mut world = Self { gitea, controller, repository, label, _dir: dir };
+        let mut world = Self { gitea, controller, repository, label, users, _dir: dir };
         world.controller.online(&world.gitea, &world.label, SOON).await.unwrap();
         world
     }
@@ -223,6 +228,15 @@ jobs:
     steps:
       - run: echo another job
 ";
+
+/// Uids that no test beside this one has, in this process or another: the kernel counts processes by uid, and a job that
+/// fills its limit would leave none to another world's jobs.
+fn users_of(world: u32) -> RangeInclusive<u32> {
+    const OF_A_WORLD: u32 = 64;
+    const WORLDS: u32 = 1000;
+    let first = 2_100_000 + (std::process::id() % 10_000 * WORLDS + world) * OF_A_WORLD;
+    first..=first + OF_A_WORLD - 1
+}
 
 /// The server that all tests share; it ends with this process.
 pub(crate) async fn server() -> &'static GiteaServer {
