@@ -18,6 +18,9 @@ use rustix::process::{
 /// whoever limits an executor adds them, and the runner is started without them (NEW-174).
 pub const PROCESSES_OF_ITS_OWN: u64 = 32;
 
+/// What a job must be left with at least; a limit that is lower than both together is not lowered further.
+const LEAST_FOR_A_JOB: u64 = 32;
+
 /// Tells the second life whose child it must be, and what to become. Removed before the runner starts.
 const PARENT: &str = "GDR_RUNNER_PARENT";
 const BINARY: &str = "GDR_RUNNER_PROGRAM";
@@ -100,11 +103,11 @@ pub(crate) fn become_runner() -> Option<ExitCode> {
     Some(ExitCode::from(NOT_STARTED))
 }
 
-/// Takes the executor's own processes off the limit; one that leaves no room for a job is not ours to lower.
+/// Takes the executor's own processes off the limit, unless too little would be left for the job.
 fn leave_room() -> rustix::io::Result<()> {
     let less = |limit: Option<u64>| limit.map(|limit| limit.saturating_sub(PROCESSES_OF_ITS_OWN));
     let Rlimit { current, maximum } = getrlimit(Resource::Nproc);
-    if current.is_none_or(|current| current <= 2 * PROCESSES_OF_ITS_OWN) {
+    if current.is_none_or(|current| current <= PROCESSES_OF_ITS_OWN + LEAST_FOR_A_JOB) {
         return Ok(());
     }
     setrlimit(Resource::Nproc, Rlimit { current: less(current), maximum: less(maximum) })
