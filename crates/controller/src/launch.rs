@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::envelope::Opened;
-use domain::id::{AssignmentId, Backend as Kind, InstanceId, PayloadDigest};
-use domain::lifecycle::{Event, MessageWant};
+use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, PayloadDigest};
+use domain::lifecycle::{Event, MessageWant, Settlement};
 use domain::policy::Shares;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -97,7 +97,7 @@ impl Launch {
         }
         for view in self.board.views() {
             if let Some(want) = view.wants.message {
-                self.settle(view.id, want).await?;
+                self.settle(view.id, view.life.epoch(), want).await?;
             }
         }
         self.unopened.pass(&*self.queue, self.board.now(), self.board.limits().queue_wait).await?;
@@ -165,13 +165,13 @@ impl Launch {
         self.capacity.saturating_sub(self.board.occupancy().executors)
     }
 
-    async fn settle(&self, id: AssignmentId, want: MessageWant) -> Result<(), QueueError> {
-        let disposition = match want {
-            MessageWant::Remove => Disposition::Ack,
-            MessageWant::GiveBack { at, error } => Disposition::Retry { at, error },
+    async fn settle(&self, id: AssignmentId, epoch: Epoch, want: MessageWant) -> Result<(), QueueError> {
+        let (disposition, how) = match want {
+            MessageWant::Remove => (Disposition::Ack, Settlement::Removed),
+            MessageWant::GiveBack { at, error } => (Disposition::Retry { at, error }, Settlement::GivenBack),
         };
         self.queue.settle(id, disposition).await?;
-        self.board.apply(id, Event::Settled);
+        self.board.apply(id, Event::Settled { epoch, how });
         Ok(())
     }
 

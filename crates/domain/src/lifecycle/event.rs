@@ -148,8 +148,13 @@ pub enum Event {
     PayloadFound,
     /// The queue holds no message for a task whose executor was found again.
     MessageMissing,
-    /// The message left the queue, or was given back.
-    Settled,
+    /// The queue has carried out what a life wanted for its message.
+    Settled {
+        /// Of the life as it stood when it wanted that: meanwhile another may have taken its place.
+        epoch: Epoch,
+        /// What was done.
+        how: Settlement,
+    },
     /// All slots are taken, and so many tasks with this one wait for one (NEW-28).
     InLine {
         /// From 1 on.
@@ -212,6 +217,15 @@ pub enum Action {
     Tell(Row),
     /// [`super::Life::wants`] has something new for the rooms.
     Wake,
+}
+
+/// What was done with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settlement {
+    /// It left the queue.
+    Removed,
+    /// It lies in the queue again, for another launch.
+    GivenBack,
 }
 
 /// What comes behind the rows of an UpdateLog of the runner.

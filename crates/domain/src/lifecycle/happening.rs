@@ -162,7 +162,7 @@ fn after_the_end(before: &Life, event: &Event, after: &Life, now: Timestamp) -> 
     [
         finished.then(|| Happening::ExecutorFinished(after.phase.clone())),
         (before.executor == Executor::Absent && found).then_some(Happening::ExecutorFound),
-        (!before.settled && after.settled && *event == Event::Settled).then_some(Happening::Acknowledged),
+        (!before.settled && after.settled && matches!(event, Event::Settled { .. })).then_some(Happening::Acknowledged),
         (!before.marked && after.marked).then_some(Happening::Marked),
         gone.then(|| Happening::ExecutorGone(why, before.cancelled.map(|at| now.duration_since(at)))),
     ]

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Action, Ending, Executor, Life, Limits, Milestones, Phase};
+use super::{Action, Ending, Executor, Life, Limits, Milestones, Phase, Settlement};
 use crate::id::Epoch;
 use crate::reason::Reason;
 
@@ -118,6 +118,15 @@ impl Life {
             }
             _ => vec![],
         }
+    }
+
+    /// An end may come while the message is being given back: then it is there, and has to be removed.
+    pub(super) fn on_settled(&mut self, epoch: Epoch, how: Settlement) -> Vec<Action> {
+        if epoch == self.epoch {
+            self.leased = false;
+            self.settled |= how == Settlement::Removed;
+        }
+        vec![]
     }
 
     /// An executor ended before it claimed: nothing ran, so another may be made (NEW-61, NEW-63).

@@ -29,7 +29,7 @@ mod tests;
 mod wants;
 
 pub use certificate::{Certificate, certificate};
-pub use event::{Action, Event, LogEnd, Parting, Tail};
+pub use event::{Action, Event, LogEnd, Parting, Settlement, Tail};
 pub use happening::{Happening, Whose, happenings};
 pub use life::{Life, Milestones};
 pub use limits::Limits;

@@ -76,10 +76,7 @@ impl Life {
                 vec![]
             }
             Event::MessageMissing => self.on_message_missing(now),
-            Event::Settled => {
-                (self.settled, self.leased) = (self.confirmed || !self.leased, false);
-                vec![]
-            }
+            Event::Settled { epoch, how } => self.on_settled(epoch, how),
             Event::InLine { place, slots } => self.on_in_line(place, slots, now),
             Event::Stopping => self.on_stopping(now),
             Event::Tick => self.on_tick(now, limits),

@@ -106,6 +106,12 @@ impl Walk {
             .recorded()
     }
 
+    /// The queue has done with the message what was wanted just now.
+    fn settled(self, how: Settlement) -> Self {
+        let epoch = self.life.epoch();
+        self.on(Event::Settled { epoch, how })
+    }
+
     /// The record that was asked for stands.
     fn recorded(self) -> Self {
         let Some(Action::RecordSteps { steps, .. }) = self.last.first().cloned() else { panic!("{:?}", self.last) };

@@ -51,7 +51,7 @@ fn a_cancelled_log_is_closed_by_us() {
     // The folder of one that was killed is removed when its log is closed.
     let killed = Event::ExecutorEnded { epoch: Epoch::FIRST, reason: Reason::ExecutorExited, how: "gone".to_owned() };
     let ended = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) }).on(Event::Marked).on(killed);
-    let ended = ended.on(Event::Settled);
+    let ended = ended.settled(Settlement::Removed);
     assert!(ended.wants().closing_row && !ended.wants().removal);
     assert!(ended.on(Event::LogSealed).wants().removal);
 }
@@ -65,7 +65,7 @@ fn the_folder_of_a_claimed_task_outlives_its_message() {
     let walk = Walk::claimed().on(killed).on(Event::LogSealed).on(told).on(Event::Marked);
     assert_eq!(walk.wants().message, Some(MessageWant::Remove));
     assert!(!walk.wants().removal);
-    let walk = walk.on(Event::Settled);
+    let walk = walk.settled(Settlement::Removed);
     assert!(walk.wants().removal);
 }
 

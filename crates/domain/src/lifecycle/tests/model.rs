@@ -18,7 +18,8 @@ fn speaks_of(event: &Event) -> Option<Epoch> {
         | Event::Interrupted { epoch }
         | Event::Goodbye { epoch, .. }
         | Event::ExecutorSeen { epoch }
-        | Event::ExecutorEnded { epoch, .. } => Some(*epoch),
+        | Event::ExecutorEnded { epoch, .. }
+        | Event::Settled { epoch, .. } => Some(*epoch),
         _ => None,
     }
 }
@@ -84,7 +85,6 @@ fn every_event() -> Vec<Event> {
         Event::PayloadFound,
         Event::MessageMissing,
         Event::Marked,
-        Event::Settled,
         Event::Stopping,
         Event::InLine { place: 2, slots: 4 },
         Event::Tick,
@@ -97,6 +97,10 @@ fn every_event() -> Vec<Event> {
         events.push(Event::Answered { outcome });
         events.push(Event::RunnerState { epoch: current, outcome, steps: steps(&ALL_GOOD) });
         events.push(Event::RunnerState { epoch: other, outcome, steps: steps(&ALL_GOOD) });
+    }
+    for (epoch, how) in [(current, Settlement::Removed), (current, Settlement::GivenBack), (other, Settlement::Removed)]
+    {
+        events.push(Event::Settled { epoch, how });
     }
     for epoch in [current, other] {
         events.extend([Event::Hello { epoch }, Event::KeepAlive { epoch }, Event::TaskAsked { epoch }]);
@@ -134,8 +138,13 @@ fn play_out(mut life: Life, mut now: i64) -> Life {
         if wants.terminal_mark {
             life = tick(life, Event::Marked);
         }
-        if wants.message.is_some() {
-            life = tick(life, Event::Settled);
+        if let Some(want) = wants.message {
+            let how = match want {
+                MessageWant::Remove => Settlement::Removed,
+                MessageWant::GiveBack { .. } => Settlement::GivenBack,
+            };
+            let epoch = life.epoch();
+            life = tick(life, Event::Settled { epoch, how });
         }
         if wants.removal {
             life = tick(life, Event::ExecutorAbsent);

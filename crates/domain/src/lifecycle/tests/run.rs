@@ -15,7 +15,7 @@ fn a_job_that_succeeds() {
     let walk = walk.on(Event::RunnerLog { epoch, index: 0, count: 3, end: LogEnd::Open });
     assert_eq!(walk.last[0], Action::ForwardRows { index: 2, tail: Tail::Open });
     assert_eq!(walk.wants().message, Some(MessageWant::Remove));
-    let mut walk = walk.on(Event::Settled).on(Event::LogStored { ack: 5 });
+    let mut walk = walk.settled(Settlement::Removed).on(Event::LogStored { ack: 5 });
     assert_eq!(walk.life.log.runner_ack(), 3);
     let walk =
         walk.on(Event::RunnerState { epoch, outcome: None, steps: steps(&[(None, 1, 2), (None, 0, 0), (None, 0, 0)]) });

@@ -15,7 +15,7 @@ fn executors_that_die_before_the_claim_are_replaced() {
             walk.wants().message,
             Some(MessageWant::GiveBack { at: at(walk.now + pause), error: walk.life.waiting_for.clone() })
         );
-        walk = walk.on(Event::Settled).on(Event::ExecutorAbsent);
+        walk = walk.settled(Settlement::GivenBack).on(Event::ExecutorAbsent);
         assert_eq!(walk.wants().launch, pause == 0);
         walk = walk.later(pause);
         assert!(walk.wants().launch);
@@ -24,6 +24,27 @@ fn executors_that_die_before_the_claim_are_replaced() {
     walk = walk.on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady { epoch });
     walk.on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() })
         .ends_as(Reason::ExecutorExited);
+}
+
+/// NEW-163, PRC-9: an end that comes while the message is being given back finds it in the queue, and removes it; and the
+/// settlement of an older life's message says nothing about the message of the life in its place (NEW-3).
+#[test]
+fn a_message_that_was_given_back_is_still_there() {
+    let epoch = Epoch::FIRST;
+    let died = Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() };
+    let waiting = Walk::offered().on(died);
+    assert!(matches!(waiting.wants().message, Some(MessageWant::GiveBack { .. })));
+    let ended = waiting.on(Event::Answered { outcome: Some(Outcome::Cancelled) }).settled(Settlement::GivenBack);
+    let ended = ended.on(Event::ExecutorAbsent).on(Event::LogSealed);
+    assert_eq!(ended.wants().message, Some(MessageWant::Remove));
+    assert_ne!(*ended.life.phase(), Phase::Gone);
+    assert_eq!(*ended.settled(Settlement::Removed).life.phase(), Phase::Gone);
+
+    let mut newer = Walk::fetched();
+    newer.life = newer.life.in_place_of(&Walk::running().life);
+    let newer = newer.on(Event::Settled { epoch, how: Settlement::Removed }).on(Event::Persisted);
+    let newer = newer.on(Event::Answered { outcome: Some(Outcome::Cancelled) }).on(Event::LogSealed);
+    assert_eq!(newer.wants().message, Some(MessageWant::Remove));
 }
 
 /// NEW-46: a backend that refuses for ever: after 30 attempts the job fails with its words, also when a restart lies
@@ -42,7 +63,7 @@ fn attempts_are_limited() {
         let epoch = walk.life.next_epoch();
         walk = walk.on(Event::LaunchBegun { epoch });
         let now = walk.now;
-        walk = walk.on(failed(epoch, now)).on(Event::Settled).on(Event::ExecutorAbsent);
+        walk = walk.on(failed(epoch, now)).settled(Settlement::GivenBack).on(Event::ExecutorAbsent);
         assert!(walk.wants().launch, "attempt {attempt}");
         if attempt == 15 {
             let found = Walk::fetched().life.found_waiting(at(0), attempt, Some("no room on the disk".to_owned()));
@@ -79,7 +100,10 @@ fn the_waiting_room_speaks() {
     let walk =
         walk.on(Event::LaunchBegun { epoch: Epoch::FIRST }).on(failed(Epoch::FIRST, "the backend is away")).later(1);
     assert!(told(&walk));
-    let walk = walk.on(Event::Settled).on(Event::ExecutorAbsent).on(Event::LaunchBegun { epoch: Epoch::FIRST.next() });
+    let walk = walk
+        .settled(Settlement::GivenBack)
+        .on(Event::ExecutorAbsent)
+        .on(Event::LaunchBegun { epoch: Epoch::FIRST.next() });
     let walk = walk.on(failed(Epoch::FIRST.next(), "the backend is still away")).later(29);
     assert!(!told(&walk), "not more often than every 30 s");
     assert!(told(&walk.later(1)));

@@ -50,7 +50,7 @@ fn every_state_has_a_deadline() {
     let ending = Walk::running().on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorLost, how: String::new() });
     let waiting = ending.later(3 * 3600 - 1);
     assert!(waiting.wants().certificate.is_some(), "repeated for as long as Gitea may let it run");
-    let left = waiting.later(1).on(Event::Marked).on(Event::Settled);
+    let left = waiting.later(1).on(Event::Marked).settled(Settlement::Removed);
     let wants = left.wants();
     assert!(wants.certificate.is_none() && !wants.closing_row && wants.removal, "then it is left to Gitea: {wants:?}");
     let gone = left.on(Event::ExecutorAbsent);
