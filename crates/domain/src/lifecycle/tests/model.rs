@@ -1,5 +1,7 @@
 //! Every reachable state × every event.
 
+use std::collections::HashSet;
+
 use super::*;
 
 /// The incarnation that an event speaks of.
@@ -47,7 +49,7 @@ fn a_life_in_place_of_an_older_one() {
         walk = walk.on(event);
         stages.push(walk.life.clone());
     }
-    let of_older: Vec<Event> = every_event().into_iter().filter(|event| speaks_of(event) == Some(old)).collect();
+    let of_older: Vec<Event> = every_event(old).into_iter().filter(|event| speaks_of(event) == Some(old)).collect();
     assert!(of_older.len() > 20);
     for (life, event) in stages.iter().flat_map(|life| of_older.iter().map(move |event| (life, event))) {
         let (after, actions) = life.clone().step(event.clone(), at(1), &Limits::default());
@@ -69,8 +71,9 @@ fn a_life_in_place_of_an_older_one() {
     assert_eq!(found.next_epoch(), old.next().next(), "two launches before this process");
 }
 
-fn every_event() -> Vec<Event> {
-    let (current, other) = (Epoch::FIRST, Epoch::FIRST.next());
+/// Of a life of this epoch, and of another one: an older one where there is any.
+fn every_event(current: Epoch) -> Vec<Event> {
+    let other = if current == Epoch::FIRST { current.next() } else { Epoch::FIRST };
     let mut events = vec![
         Event::Persisted,
         Event::WaitsFor { what: "the queue".to_owned() },
@@ -153,17 +156,62 @@ fn play_out(mut life: Life, mut now: i64) -> Life {
     life
 }
 
+/// Every way in which a life begins, and how many events are brought to it: one that a new process makes of what it finds
+/// stands where others come after many.
+fn beginnings() -> Vec<(Life, u32)> {
+    let refusal = Refusal { reason: Reason::InvalidJobKey, cause: "a.b".to_owned(), remedy: "rename".to_owned() };
+    let claim = Some(Claim { at: at(0), log_shift: 2 });
+    let unclaimed = Life::found_executor(&found_record(None), at(0));
+    let claimed = Life::found_executor(&found_record(claim.clone()), at(0));
+    let running = ExecutorRecord { steps: Some(Walk::running().life.steps_text()), ..found_record(claim.clone()) };
+    let cut_off = ExecutorRecord { interrupted_at: Some(at(0)), ..running.clone() };
+    let ended = |claim| ExecutorRecord { terminal: true, ..found_record(claim) };
+    let waiting = |attempts| Walk::fetched().life.found_waiting(at(0), attempts, None);
+    let fresh = [Walk::fetched().life, Life::refused(at(0), refusal, STEPS)].map(|life| (life, 7));
+    let found = [
+        waiting(0),
+        waiting(2),
+        Life::found_executor(&running, at(0)),
+        Life::found_executor(&cut_off, at(0)),
+        Life::found_executor(&ended(claim), at(0)),
+        Life::found_executor(&ended(None), at(0)),
+        Walk::fetched().life.in_place_of(&Walk::running().life),
+        waiting(0).in_place_of(&claimed),
+        unclaimed,
+        claimed,
+    ]
+    .map(|life| (life, 3));
+    fresh.into_iter().chain(found).collect()
+}
+
+/// What tells states apart: without the words, and of moments only whether they are known.
+fn kind_of(life: &Life) -> Life {
+    let mut key = life.clone();
+    let known = |moment: Timestamp| if moment == Timestamp::UNIX_EPOCH { moment } else { at(0) };
+    (key.since, key.last_call, key.not_before) = (at(0), at(0), at(0));
+    (key.last_sign, key.last_beat) = (known(key.last_sign), known(key.last_beat));
+    key.interrupted = key.interrupted.map(|_| at(0));
+    key.waiting_for.clear();
+    (key.last_error, key.found) = (None, key.found.map(|_| at(0)));
+    key.attempts = key.attempts.min(1);
+    key.cancelled = key.cancelled.map(|_| at(0));
+    (key.news, key.told, key.milestones) = (None, None, Milestones::default());
+    key.deaths = key.deaths.min(4);
+    if let Phase::Ending(ending) = &mut key.phase {
+        ending.cause.clear();
+    }
+    key
+}
+
 /// NEW-30, NEW-163, the model test: every reachable state × every event. From each result the world's ordinary course
 /// leads to *gone*; a final state answers, and sends Gitea nothing but a missing end of its log; nothing that Gitea has
 /// ended is ever revived.
 #[test]
 fn every_state_and_every_event() {
-    let mut seen = std::collections::HashSet::new();
-    let mut open = vec![(Walk::fetched().life, 0_i64, 0)];
-    let refusal = Refusal { reason: Reason::InvalidJobKey, cause: "a.b".to_owned(), remedy: "rename".to_owned() };
-    open.push((Life::refused(at(0), refusal, STEPS), 0, 0));
-    while let Some((life, now, depth)) = open.pop() {
-        for event in every_event() {
+    let mut seen = HashSet::new();
+    let mut open: Vec<_> = beginnings().into_iter().map(|(life, left)| (life, 0_i64, left)).collect();
+    while let Some((life, now, left)) = open.pop() {
+        for event in every_event(life.epoch()) {
             let (after, actions) = life.clone().step(event.clone(), at(now + 1), &Limits::default());
             let over = matches!(life.phase, Phase::Final(_) | Phase::Draining(_) | Phase::Gone);
             for action in &actions {
@@ -178,6 +226,8 @@ fn every_state_and_every_event() {
                 };
                 assert!(!over || quiet, "{action:?} after {event:?} in {:?}", life.phase);
             }
+            let gone = matches!(event, Event::Settled { how: Settlement::Removed, .. } | Event::MessageMissing);
+            assert!(after.settled == life.settled || gone, "{event:?} loses the message of {:?}", life.phase);
             let still_over = matches!(after.phase, Phase::Final(_) | Phase::Draining(_) | Phase::Gone);
             assert!(!over || still_over, "{event:?} revived {:?} to {:?}", life.phase, after.phase);
             let (again, _) = life.clone().step(event.clone(), at(now + 1), &Limits::default());
@@ -193,20 +243,7 @@ fn every_state_and_every_event() {
                 life.interrupted.is_some() && life.phase == Phase::Offered && actions.contains(&Action::HandOut);
             assert!(!handed_out, "handed out after an interruption: {event:?}");
             assert!(!interrupted_success, "a SUCCESS passed after an interruption in {:?}", life.phase);
-            let mut key = after.clone();
-            (key.since, key.last_call, key.last_sign, key.not_before) = (at(0), at(0), at(0), at(0));
-            key.last_beat = at(0);
-            key.interrupted = key.interrupted.map(|_| at(0));
-            key.waiting_for.clear();
-            (key.last_error, key.found) = (None, key.found.map(|_| at(0)));
-            key.attempts = key.attempts.min(1);
-            key.cancelled = key.cancelled.map(|_| at(0));
-            (key.news, key.told, key.milestones) = (None, None, Milestones::default());
-            key.deaths = key.deaths.min(4);
-            if let Phase::Ending(ending) = &mut key.phase {
-                ending.cause.clear();
-            }
-            if depth < 7 && seen.insert(key) {
+            if left > 0 && seen.insert(kind_of(&after)) {
                 let newer = Walk::fetched().life.in_place_of(&after);
                 assert!(
                     newer.next_epoch() > after.epoch,
@@ -215,9 +252,9 @@ fn every_state_and_every_event() {
                 );
                 let end = play_out(after.clone(), now + 1);
                 assert_eq!(end.phase, Phase::Gone, "no way out after {event:?} in {:?}", life.phase);
-                open.push((after, now + 1, depth + 1));
+                open.push((after, now + 1, left - 1));
             }
         }
     }
-    assert!(seen.len() > 1000, "only {} states were reached", seen.len());
+    assert!(seen.len() > 10_000, "only {} states were reached", seen.len());
 }
