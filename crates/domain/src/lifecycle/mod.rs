@@ -1,9 +1,10 @@
 //! The life of one assignment, from the fetch until nothing of it is left: one pure state machine.
 //!
 //! A life begins with a constructor ([`Life::fetched`], [`Life::refused`], [`Life::found_waiting`],
-//! [`Life::found_executor`], [`Life::in_place_of`]) and changes by [`Life::step`] alone. The rooms of the controller translate what happened into an [`Event`], carry the
-//! returned [`Action`]s out, and look at [`Life::wants`] for what is theirs to bring about. Nobody else decides, so
-//! these hold everywhere (requirements §7.1; the model test walks every state × every event):
+//! [`Life::found_executor`], [`Life::in_place_of`]) and changes by [`Life::step`] alone. The rooms of the controller
+//! translate what happened into an [`Event`], carry the returned [`Action`]s out, and look at [`Life::wants`] for what
+//! is theirs to bring about. Nobody else decides, so these hold everywhere (requirements §7.1; the model test walks
+//! every state × every event):
 //!
 //! - every state has a deadline and a way to *gone* (NEW-30);
 //! - a task is handed out to one epoch only, and never again once that epoch sent an update (NEW-58, NEW-63);
