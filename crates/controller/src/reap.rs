@@ -13,6 +13,7 @@ use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, assignment_of
 use domain::lifecycle::{Event, Executor, Life, Phase};
 use domain::metadata::{ExecutorRecord, Mark};
 use domain::reason::Reason;
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -58,6 +59,13 @@ enum Met {
     Known,
     /// To none any more.
     Stray,
+}
+
+/// What becomes of an executor that no life of ours decides about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Kept,
+    Removed,
 }
 
 /// Which executor is removed.
@@ -174,11 +182,11 @@ impl Reap {
     }
 
     /// An executor of an earlier registration: nothing of it reaches Gitea any more, since its runner is not ours now. It
-    /// holds its slot as long as its job runs, and at most to the end that was set for it; nobody but us removes it.
+    /// holds its slot until it is gone; nobody but us removes it.
     fn meet_earlier(self: &Arc<Self>, record: &ExecutorRecord, name: &str, state: &ExecutorState) -> String {
         let whose =
             format!("it belongs to {}, an earlier registration, and this is {}", record.instance, self.instance);
-        if *state == ExecutorState::Running && self.board.now() < record.deadline {
+        if fate_of_earlier(state, record.deadline, self.board.now()) == Fate::Kept {
             return format!("{whose}; it is removed when its job is over, at {} at the latest", record.deadline);
         }
         let subject = Subject { backend: Some(self.kind), assignment: record.id, epoch: Some(record.epoch) };
@@ -308,6 +316,17 @@ impl Reap {
 /// took the other's place (NEW-3, NEW-63).
 fn newest_first(objects: &mut [Observed]) {
     objects.sort_by_key(|object| std::cmp::Reverse(object.record.as_ref().ok().map(|record| record.epoch)));
+}
+
+/// An executor of an earlier registration is left alone as long as its job runs, and at most to its run deadline; one that
+/// never started has nothing to run, since nobody hands it a task (NEW-2).
+fn fate_of_earlier(state: &ExecutorState, deadline: Timestamp, now: Timestamp) -> Fate {
+    match state {
+        ExecutorState::Running if now < deadline => Fate::Kept,
+        ExecutorState::Running | ExecutorState::Pending | ExecutorState::Ended(_) | ExecutorState::Vanished => {
+            Fate::Removed
+        }
+    }
 }
 
 fn reason_of(exit: &Exit) -> Reason {

@@ -1,4 +1,4 @@
-//! In which order executors are met.
+//! In which order executors are met, and which of an earlier registration are removed.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -33,4 +33,20 @@ fn the_later_epoch_is_met_first() {
     newest_first(&mut objects);
     let epochs: Vec<_> = objects.iter().map(|object| object.record.as_ref().unwrap().epoch).collect();
     assert_eq!(epochs, [newer, Epoch::FIRST]);
+}
+
+/// NEW-2: of what an earlier registration left only a job that runs is left alone, and only until its run deadline.
+#[test]
+fn what_an_earlier_registration_left() {
+    let deadline = Timestamp::from_second(1_000).unwrap();
+    let moments = [999, 1_000, 1_001].map(|second| Timestamp::from_second(second).unwrap());
+    let exit = Exit { code: Some(0), signal: None, at: deadline };
+    for (state, expect) in [
+        (ExecutorState::Running, [Fate::Kept, Fate::Removed, Fate::Removed]),
+        (ExecutorState::Pending, [Fate::Removed; 3]),
+        (ExecutorState::Ended(exit), [Fate::Removed; 3]),
+        (ExecutorState::Vanished, [Fate::Removed; 3]),
+    ] {
+        assert_eq!(moments.map(|now| fate_of_earlier(&state, deadline, now)), expect, "{state:?}");
+    }
 }
