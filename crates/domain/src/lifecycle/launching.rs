@@ -30,7 +30,7 @@ impl Life {
             self.attempts += 1;
             self.executor = Executor::Present;
             self.leased = true;
-            (self.said_hello, self.said_goodbye, self.discard) = (false, false, false);
+            (self.asked, self.said_hello, self.said_goodbye, self.discard) = (false, false, false, false);
             (self.interrupted, self.found) = (None, None);
             self.last_call = now;
             self.milestones = Milestones { slot: Some(now), ..Milestones::default() };

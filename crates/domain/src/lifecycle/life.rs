@@ -55,6 +55,8 @@ pub struct Life {
     pub(crate) news: Option<String>,
     /// When it was last told something.
     pub(crate) told: Option<Timestamp>,
+    /// The current executor asked for the task.
+    pub(crate) asked: bool,
     pub(crate) said_hello: bool,
     /// The runner ended; its executor said so.
     pub(crate) said_goodbye: bool,
@@ -107,6 +109,7 @@ impl Life {
             milestones: Milestones::default(),
             news: None,
             told: None,
+            asked: false,
             said_hello: false,
             said_goodbye: false,
             interrupted: None,

@@ -18,8 +18,7 @@ impl Life {
             // A signal came before the task did: this executor ends, and another takes the task.
             _ if self.interrupted.is_some() => vec![Action::SendHome],
             Phase::Creating | Phase::Bound | Phase::Offered => {
-                // The row that goes with the claim tells it all, and no other one may come between its attempts.
-                self.news = None;
+                self.asked = true;
                 vec![Action::WriteClaim]
             }
             Phase::Claimed if !self.confirmed => vec![Action::HandOut],

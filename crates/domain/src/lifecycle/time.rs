@@ -25,7 +25,9 @@ impl Life {
     fn news_to_tell(&mut self, now: Timestamp, limits: &Limits) -> Option<Action> {
         let heard =
             self.told.map_or(self.fetched_at.saturating_add(limits.quiet_start), |at| at.saturating_add(limits.quiet));
-        if !self.is_before_its_claim() || self.end_may_be_known() || now < heard.unwrap_or(Timestamp::MAX) {
+        // The row that goes with the claim tells it all, and no other one may come between the attempts to write it.
+        let claims = self.asked && !self.is_held();
+        if !self.is_before_its_claim() || claims || self.end_may_be_known() || now < heard.unwrap_or(Timestamp::MAX) {
             return None;
         }
         let content = self.news.take()?;

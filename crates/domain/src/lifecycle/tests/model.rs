@@ -195,7 +195,7 @@ fn kind_of(life: &Life) -> Life {
     (key.last_error, key.found) = (None, key.found.map(|_| at(0)));
     key.attempts = key.attempts.min(1);
     key.cancelled = key.cancelled.map(|_| at(0));
-    (key.news, key.told, key.milestones) = (None, None, Milestones::default());
+    (key.news, key.told, key.asked, key.milestones) = (None, None, false, Milestones::default());
     key.deaths = key.deaths.min(4);
     if let Phase::Ending(ending) = &mut key.phase {
         ending.cause.clear();

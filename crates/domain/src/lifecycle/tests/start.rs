@@ -140,7 +140,12 @@ fn a_slow_start_speaks() {
     );
     let asked = Walk { life: walk.life.clone(), now: walk.now, last: vec![] }.on(Event::TaskAsked { epoch });
     assert!(told(&walk.later(30)).is_some());
-    assert_eq!(told(&asked.later(30)), None);
+    let asked = asked.later(30);
+    assert_eq!(told(&asked), None);
+    let again = asked.on(Event::Hello { epoch }).later(30);
+    assert_eq!(told(&again), None, "its executor has come once more, and the claim is still not written");
+    let died = again.on(Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 1".to_owned() });
+    assert_eq!(told(&died.later(1)).unwrap(), "Waiting for a new executor: exit 1", "no claim comes of this one");
 }
 
 /// NEW-28: who waits for a slot is told the place in line and how many slots there are, and hears of a change only.
