@@ -9,7 +9,7 @@ use super::Scene;
 use super::stage::Stage;
 use crate::gitea::{Gitea, JobState, Status};
 use crate::outcome::{self, Record, Rule, Violation};
-use crate::world::queued;
+use crate::world::messages;
 
 /// A secret of every job.
 pub(super) const SECRET: &str = "correct-horse-battery-staple";
@@ -67,20 +67,26 @@ fn of_job(scene: Scene, key: &str, state: &JobState, starts: usize) -> Vec<Strin
     wrong
 }
 
-/// The tasks whose messages a dead controller left. Looking at the database itself would change it.
+/// The tasks whose messages a dead controller left; none where it had not made the queue yet. Looking at the database
+/// itself would change it.
+///
+/// # Errors
+/// There is a queue and it cannot be read: what was stored is then unknown, which excuses no loss.
 pub(super) fn stored(state: &Path) -> anyhow::Result<BTreeSet<i64>> {
-    if !state.join("queue.db").exists() {
-        return Ok(BTreeSet::new());
-    }
     let copy = tempfile::tempdir()?;
-    for name in ["queue.db", "queue.db-wal"] {
+    for name in ["queue.db", "queue.db-wal", "queue.db-journal"] {
         match std::fs::copy(state.join(name), copy.path().join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).context(name),
             _ => {}
         }
     }
-    // Without the tables nothing was ever stored.
-    Ok(queued(copy.path()).unwrap_or_default())
+    let file = copy.path().join("queue.db");
+    if !file.exists() {
+        return Ok(BTreeSet::new());
+    }
+    // What a kill left half written is undone in the copy, as the next controller will do it.
+    let queue = rusqlite::Connection::open(file)?;
+    Ok(if queue.table_exists(None, "message")? { messages(&queue)? } else { BTreeSet::new() })
 }
 
 /// Files of the state folder with a secret of a task in them. What a job itself writes is its own affair.
@@ -103,5 +109,32 @@ fn search(folder: &Path, secrets: &BTreeSet<String>, found: &mut Vec<String>) {
             let holds = |secret: &String| content.windows(secret.len()).any(|part| part == secret.as_bytes());
             found.extend(secrets.iter().any(holds).then(|| format!("a secret in clear in {}", path.display())));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Tests of the judge: that the program keeps a rule is not shown here, so no requirement is named.
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn only_a_queue_that_was_not_made_yet_stores_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        assert_eq!(stored(state.path()).unwrap(), BTreeSet::new());
+        let file = state.path().join("queue.db");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(stored(state.path()).unwrap(), BTreeSet::new());
+        let queue = rusqlite::Connection::open(&file).unwrap();
+        queue
+            .execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE message (id INTEGER); INSERT INTO message VALUES (7)")
+            .unwrap();
+        assert_eq!(stored(state.path()).unwrap(), BTreeSet::from([7]));
+        queue.execute_batch("ALTER TABLE message RENAME COLUMN id TO task").unwrap();
+        assert!(stored(state.path()).unwrap_err().to_string().contains("no such column"));
+        drop(queue);
+        std::fs::write(&file, "no database, and longer than the header of one".repeat(99)).unwrap();
+        assert!(stored(state.path()).unwrap_err().to_string().contains("not a database"));
     }
 }

@@ -23,7 +23,7 @@ pub use desk::{Desk, Note};
 pub use invariants::Allowance;
 
 use watch::Watch;
-pub(crate) use watch::{executors, queued};
+pub(crate) use watch::{executors, messages, queued};
 
 /// What only the program knows that makes a world.
 #[derive(Debug, Clone)]

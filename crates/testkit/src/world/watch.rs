@@ -99,11 +99,15 @@ pub(super) fn folders(state: &Path) -> Vec<String> {
 pub(crate) fn queued(state: &Path) -> Option<BTreeSet<i64>> {
     let read = || {
         let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let queue = rusqlite::Connection::open_with_flags(state.join("queue.db"), flags)?;
-        let mut rows = queue.prepare("SELECT id FROM message")?;
-        rows.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()
+        messages(&rusqlite::Connection::open_with_flags(state.join("queue.db"), flags)?)
     };
     read().ok()
+}
+
+/// The tasks whose messages are in an open queue.
+pub(crate) fn messages(queue: &rusqlite::Connection) -> rusqlite::Result<BTreeSet<i64>> {
+    let mut rows = queue.prepare("SELECT id FROM message")?;
+    rows.query_map([], |row| row.get(0))?.collect()
 }
 
 #[cfg(test)]
