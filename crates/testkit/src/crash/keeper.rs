@@ -20,7 +20,7 @@ use super::wire::Proxy;
 use super::writes::Tracer;
 use super::{Register, judge, names};
 use crate::gitea::Method;
-use crate::outcome::{Controller, Death};
+use crate::outcome::{Controller, Death, Interval};
 use crate::real::{Process, Signal, Standalone};
 use crate::world::executors;
 
@@ -62,7 +62,8 @@ pub(super) struct Keeper {
 #[derive(Default)]
 struct Seen {
     controllers: Vec<Controller>,
-    asked: bool,
+    asked: Option<Instant>,
+    stops: Vec<Interval>,
     unregistered: bool,
     lost: BTreeSet<i64>,
     wrong: Vec<String>,
@@ -88,13 +89,20 @@ impl Keeper {
 
     /// Sends a signal after which the controller must be gone soon.
     pub(super) async fn end(&self, signal: Signal) {
-        locked(&self.seen).asked = true;
-        self.standalone.lock().await.signal(signal);
+        let standalone = self.standalone.lock().await;
+        // Nobody starts another meanwhile: what is asked is asked of the one that gets the signal.
+        locked(&self.seen).asked = Some(Instant::now());
+        standalone.signal(signal);
     }
 
     /// All so far.
     pub(super) fn controllers(&self) -> Vec<Controller> {
         locked(&self.seen).controllers.clone()
+    }
+
+    /// From each signal of [`Keeper::end`] to the end of what it led to: nothing of that controller is under way any more.
+    pub(super) fn stops(&self) -> Vec<Interval> {
+        locked(&self.seen).stops.clone()
     }
 
     /// Whether the first was gone before it could keep its registration.
@@ -243,8 +251,9 @@ impl Surroundings {
     /// What a dead controller left behind, before anything is started again.
     fn note_end(&self, seen: &mut Seen, status: ExitStatus, at: Instant) {
         let killed = status.signal() == Some(9);
-        let asked = std::mem::take(&mut seen.asked);
-        let wanted = killed || (asked && status.success());
+        let asked = seen.asked.take();
+        let wanted = killed || (asked.is_some() && status.success());
+        seen.stops.extend(asked.map(|asked| (asked, Instant::now())));
         seen.wrong.extend((!wanted).then(|| format!("the controller ended: {status}")));
         if let Some(last) = seen.controllers.last_mut() {
             last.ended = Some((at, if killed { Death::Killed } else { Death::InOrder }));

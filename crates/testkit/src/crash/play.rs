@@ -17,6 +17,8 @@ pub enum Verdict {
     Survived,
     /// A task was handed out to a controller that died before it stored it (SCH-15).
     Lost,
+    /// A task was ended with a reason by an orderly stop that found it in no queue yet (NEW-16).
+    GivenUp,
     /// The scene ended without the boundary.
     NotReached,
     /// What was wrong, and the story of the run.
@@ -60,8 +62,9 @@ pub async fn strike(programs: &Programs, point: &Point) -> anyhow::Result<Verdic
     wrong.extend((lost.len() > 1).then(|| format!("the tasks {lost:?} were lost by one kill (SCH-15)")));
     Ok(match (wrong.is_empty(), stage.register.struck(), lost.is_empty()) {
         (true, false, _) => Verdict::NotReached,
-        (true, true, true) => Verdict::Survived,
         (true, true, false) => Verdict::Lost,
+        (true, true, true) if judge::some_given_up(&stage) => Verdict::GivenUp,
+        (true, true, true) => Verdict::Survived,
         (false, ..) => Verdict::Failed { wrong, story: stage.story().await },
     })
 }

@@ -202,6 +202,7 @@ fn row(point: &Point, verdict: anyhow::Result<Verdict>, seconds: f64, story_file
     let (verdict, wrong) = match verdict {
         Ok(Verdict::Survived) => ("survived", Vec::new()),
         Ok(Verdict::Lost) => ("lost", Vec::new()),
+        Ok(Verdict::GivenUp) => ("given up", Vec::new()),
         Ok(Verdict::NotReached) => ("not reached", Vec::new()),
         Ok(Verdict::Failed { mut wrong, story }) => {
             let kept = std::fs::write(story_file, format!("{point}\n{wrong:#?}\n\n{story}"));
@@ -246,11 +247,29 @@ fn summary(rows: &[Row]) -> String {
             let all = rows.iter().filter(of).count();
             if all > 0 {
                 let name = [scene.word().to_owned(), moment.word().to_owned(), all.to_string()];
-                let counts = ["survived", "lost", "not reached", "FAILED"].map(count);
+                let counts = ["survived", "lost", "given up", "not reached", "FAILED"].map(count);
                 cells.push(name.into_iter().chain(counts).collect());
             }
         }
     }
-    let head = ["scene", "killed", "points", "survived", "lost (SCH-15)", "not reached", "failed"];
+    let head = ["scene", "killed", "points", "survived", "lost (SCH-15)", "given up (NEW-16)", "not reached", "failed"];
     format!("{}\n{} points", table(&head, &cells), rows.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verdict_has_its_column() -> anyhow::Result<()> {
+        let point: Point = "stop: Declare #1, after".parse()?;
+        let failed = Verdict::Failed { wrong: vec![], story: String::new() };
+        let verdicts = [Verdict::Survived, Verdict::Lost, Verdict::GivenUp, Verdict::NotReached, failed];
+        let file = tempfile::NamedTempFile::new()?;
+        let rows: Vec<Row> = verdicts.into_iter().map(|verdict| row(&point, Ok(verdict), 0.0, file.path())).collect();
+        let summary = summary(&rows);
+        let cells: Vec<&str> = summary.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+        assert_eq!(cells, ["stop", "after", "5", "1", "1", "1", "1", "1"], "{summary}");
+        Ok(())
+    }
 }
