@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use domain::executor_api::Report;
 use tokio::sync::watch;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::task::JoinSet;
 
 use crate::answer::Outcome;
 use crate::backoff::backoff;
@@ -80,11 +80,11 @@ impl Outbox {
 
 /// Waits until nothing is owed, or until the deliverer has ended, which it does by a panic only: what is owed then stays
 /// owed.
-pub(crate) async fn until_delivered(outbox: &Outbox, deliverer: &mut AbortOnDropHandle<()>) {
+pub(crate) async fn until_delivered(outbox: &Outbox, deliverer: &mut JoinSet<()>) {
     tokio::select! {
         biased;
         () = outbox.until(|spool| !spool.owes()) => {}
-        ended = deliverer => tracing::error!(?ended, "nobody delivers the final report any more"),
+        ended = deliverer.join_next() => tracing::error!(?ended, "nobody delivers the final report any more"),
     }
 }
 

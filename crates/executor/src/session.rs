@@ -15,7 +15,6 @@ use domain::executor_api::{NeverStarted, Report};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::answer::Outcome;
 use crate::backoff::backoff;
@@ -140,8 +139,8 @@ async fn with_runner(
 
     let mut background = JoinSet::new();
     background.spawn(proxy.serve());
-    let deliverer = deliver::deliver(Arc::clone(&outbox), Arc::clone(&facade), settings.limits.report);
-    let mut deliverer = AbortOnDropHandle::new(tokio::spawn(deliverer));
+    let mut deliverer = JoinSet::new();
+    deliverer.spawn(deliver::deliver(Arc::clone(&outbox), Arc::clone(&facade), settings.limits.report));
     let process = match Process::start(&mut command, settings.orphans) {
         Ok(process) => process,
         Err(error) => return not_started(format!("start {}: {error}", settings.runner_binary.display())),
@@ -233,7 +232,8 @@ mod tests {
     async fn a_deliverer_that_died_is_not_waited_for() {
         let outbox = Outbox::new(Patience::default(), Shelf::none());
         outbox.interrupt("a signal");
-        let mut deliverer = AbortOnDropHandle::new(tokio::spawn(async { panic!("as the deliverer would") }));
+        let mut deliverer = JoinSet::new();
+        deliverer.spawn(async { panic!("as the deliverer would") });
         let noticed = deliver::until_delivered(&outbox, &mut deliverer);
         tokio::time::timeout(Duration::from_secs(30), noticed).await.unwrap();
         let end = judged(&outbox, Ended { code: Some(0), signal: None }, None);
