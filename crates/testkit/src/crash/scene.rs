@@ -6,7 +6,7 @@ use std::path::Path;
 use super::stage::{Stage, spec};
 use crate::gitea::{JobSpec, Status};
 use crate::real::Signal;
-use crate::stand_in::Temper;
+use crate::stand_in::{self, Temper};
 
 /// One scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,8 +60,8 @@ impl Scene {
     }
 
     /// The controller's settings.
-    pub(super) fn settings(self, runner: &Path) -> Vec<String> {
-        let shared = format!("LOCAL_SHARED={}", runner.display());
+    pub(super) fn settings(self, binary: &Path) -> Vec<String> {
+        let shared = stand_in::shown(binary);
         let set = ["LOOK_AHEAD=2", "CANCEL_GRACE=1s", "TERMINAL_GRACE=2s", &shared];
         set.iter().flat_map(|setting| ["--set".to_owned(), (*setting).to_owned()]).collect()
     }

@@ -82,6 +82,13 @@ pub fn program(path: &Path, binary: &Path, arguments: &[&str], desk: &str, tempe
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
 }
 
+/// The setting that lets isolated jobs see `binary`, the other half of [`program`]: they have a `/tmp`, a `/var/tmp` and a
+/// home of their own, and a checkout may lie there.
+#[must_use]
+pub fn shown(binary: &Path) -> String {
+    format!("LOCAL_SHARED={}", binary.display())
+}
+
 /// Is the runner until its end, and ends the process.
 #[expect(clippy::disallowed_methods, reason = "the end of a runner, not of a test, is the end of this process")]
 pub fn run() {

@@ -114,7 +114,8 @@ impl World {
         let binary = must(std::env::current_exe(), "this program");
         let temper = stand_in::Temper::Impatient(plan.impatient);
         must(stand_in::program(&runner, &binary, programs.stand_in, desk.address(), temper), "the stand-in");
-        let set = plan.settings.iter().flat_map(|(name, value)| ["--set".to_owned(), format!("{name}={value}")]);
+        let set = plan.settings.iter().map(|(name, value)| format!("{name}={value}"));
+        let set = set.chain([stand_in::shown(&binary)]).flat_map(|setting| ["--set".to_owned(), setting]);
         let settings = crate::real::Settings {
             program: programs.controller.clone(),
             capacity: plan.capacity,
