@@ -69,12 +69,24 @@ enum Fate {
 }
 
 /// Which executor is removed.
-#[derive(Clone, Copy)]
 enum Removed {
     /// Its life tells of it.
     Current,
     /// It belongs to no life any more.
-    Fenced(Epoch),
+    Fenced,
+    /// It belongs to an earlier registration; with the words for that.
+    Earlier(String),
+}
+
+impl Removed {
+    /// What is counted and told of the removal, where no life tells of it: why, in the metric's word, and the cause.
+    fn told(&self) -> Option<(&'static str, Option<&str>)> {
+        match self {
+            Self::Current => None,
+            Self::Fenced => Some(("fenced", None)),
+            Self::Earlier(cause) => Some(("earlier_registration", Some(cause))),
+        }
+    }
 }
 
 impl Reap {
@@ -173,7 +185,7 @@ impl Reap {
         if older_life || record.epoch != view.life.epoch() {
             // A fenced incarnation, or an older life of this number: nothing of it is forwarded any more.
             if view.life.epoch() > record.epoch || older_life {
-                self.remove(id, name.to_owned(), Removed::Fenced(record.epoch));
+                self.remove(self.subject_of(record), name.to_owned(), Removed::Fenced);
             }
             return Met::Stray;
         }
@@ -189,19 +201,7 @@ impl Reap {
         if fate_of_earlier(state, record.deadline, self.board.now()) == Fate::Kept {
             return format!("{whose}; it is removed when its job is over, at {} at the latest", record.deadline);
         }
-        let subject = Subject { backend: Some(self.kind), assignment: record.id, epoch: Some(record.epoch) };
-        let cause = whose.clone();
-        self.work_on(name.to_owned(), |this, name| async move {
-            match this.backend.delete(&name).await {
-                Ok(()) => {
-                    this.ops.metrics.reaped("earlier_registration");
-                    let detail = Detail { cause: Some(&cause), ..Detail::default() };
-                    executor_transition(ExecutorEvent::Deleted, &subject, &name, None, detail);
-                    this.board.wake();
-                }
-                Err(error) => assignment_processing_error(&subject, &format!("removal: {error}")),
-            }
-        });
+        self.remove(self.subject_of(record), name.to_owned(), Removed::Earlier(whose.clone()));
         format!("{whose}; it is being removed")
     }
 
@@ -240,6 +240,11 @@ impl Reap {
         Subject { backend: Some(self.kind), assignment: id, epoch: self.board.epoch(id) }
     }
 
+    /// Of the incarnation that an object says it is.
+    fn subject_of(&self, record: &ExecutorRecord) -> Subject {
+        Subject { backend: Some(self.kind), assignment: record.id, epoch: Some(record.epoch) }
+    }
+
     /// What cannot be read is set apart and said once; it blocks nothing else (NEW-56).
     fn note_strays(&self, strays: Strays, before: &Strays) {
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
@@ -263,7 +268,7 @@ impl Reap {
                 self.mark(view.id, name.clone());
             }
             if view.wants.removal {
-                self.remove(view.id, name, Removed::Current);
+                self.remove(self.subject(view.id), name, Removed::Current);
             }
         }
     }
@@ -278,19 +283,19 @@ impl Reap {
         });
     }
 
-    fn remove(self: &Arc<Self>, id: AssignmentId, name: String, whose: Removed) {
+    fn remove(self: &Arc<Self>, subject: Subject, name: String, whose: Removed) {
         self.work_on(name, move |this, name| async move {
             match this.backend.delete(&name).await {
                 // Whether it is gone is for the next list to say.
                 Ok(()) => {
-                    if let Removed::Fenced(epoch) = whose {
-                        this.ops.metrics.reaped("fenced");
-                        let subject = Subject { epoch: Some(epoch), ..this.subject(id) };
-                        executor_transition(ExecutorEvent::Deleted, &subject, &name, None, Detail::default());
+                    if let Some((why, cause)) = whose.told() {
+                        this.ops.metrics.reaped(why);
+                        let detail = Detail { cause, ..Detail::default() };
+                        executor_transition(ExecutorEvent::Deleted, &subject, &name, None, detail);
                     }
                     this.board.wake();
                 }
-                Err(error) => assignment_processing_error(&this.subject(id), &format!("removal: {error}")),
+                Err(error) => assignment_processing_error(&subject, &format!("removal: {error}")),
             }
         });
     }
