@@ -3,6 +3,7 @@
 //! Invariant: a task that judges something prints `N passed, N failed` as its last line and exits accordingly.
 
 mod bench;
+mod build;
 mod child;
 mod conformance;
 mod coverage;

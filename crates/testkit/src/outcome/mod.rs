@@ -187,16 +187,20 @@ impl Rule {
         Self::SlotLost,
     ];
 
-    /// Those that are about no single task.
-    pub const IN_ALL: [Self; 7] = [
-        Self::TwoFetches,
-        Self::RegisteredTwice,
-        Self::EndedByItself,
-        Self::LeftOver,
-        Self::MessageLost,
-        Self::OverCapacity,
-        Self::SlotLost,
-    ];
+    /// Whether it is about one task, and not about the whole.
+    #[must_use]
+    pub fn is_of_a_task(self) -> bool {
+        !matches!(
+            self,
+            Self::TwoFetches
+                | Self::RegisteredTwice
+                | Self::EndedByItself
+                | Self::LeftOver
+                | Self::MessageLost
+                | Self::OverCapacity
+                | Self::SlotLost
+        )
+    }
 
     /// The requirement or fault it comes from.
     #[must_use]

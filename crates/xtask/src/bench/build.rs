@@ -1,6 +1,6 @@
 //! What is measured is built first, and two crates measure some of their own inside.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,19 +11,6 @@ use super::figure::{Figure, millis};
 use crate::child;
 use crate::samples::Samples;
 use crate::say::Step;
-
-const BUILD_LIMIT: Duration = Duration::from_secs(45 * 60);
-
-pub(super) async fn program(root: &Path, profile: &str, package: &str, bin: &str) -> anyhow::Result<PathBuf> {
-    let mut command = Command::new(crate::test::cargo());
-    command.args(["build", "--profile", profile, "--package", package, "--bin", bin, "--message-format", "json"]);
-    command.current_dir(root);
-    let mut step = Step::begin(format!("build {bin} ({profile})"));
-    let finished = child::run(command, BUILD_LIMIT, &mut step).await?;
-    anyhow::ensure!(finished.status.success(), "cargo build failed:\n{}", finished.tail(30));
-    step.end("done");
-    crate::demo::executable(&finished.out()).context("cargo named no program")
-}
 
 pub(super) fn size(program: &Path, goal: &str) -> anyhow::Result<Figure> {
     let bytes = std::fs::metadata(program).with_context(|| format!("read {}", program.display()))?.len();
@@ -44,7 +31,7 @@ pub(super) async fn inside(root: &Path, profile: &str, package: &str, bench: &st
     let mut command = Command::new(crate::test::cargo());
     command.args(["bench", "--quiet", "--profile", profile, "--package", package, "--bench", bench]).current_dir(root);
     let mut step = Step::begin(format!("{bench} of {package} ({profile})"));
-    let finished = child::run(command, BUILD_LIMIT, &mut step).await?;
+    let finished = child::run(command, crate::build::LIMIT, &mut step).await?;
     anyhow::ensure!(finished.status.success(), "{bench} of {package} failed:\n{}", finished.tail(30));
     step.end("done");
     let mut figures = Vec::new();

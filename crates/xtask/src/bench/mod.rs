@@ -78,13 +78,13 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     let (large, least) = if arguments.debug { ("dev", "dev") } else { ("release", "small") };
     let program = match arguments.binary {
         Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display()))?,
-        None => build::program(root, large, "controller", "gitea-dynamic-runner").await?,
+        None => crate::build::program(root, large, "controller", "gitea-dynamic-runner").await?,
     };
     let mut figures = Vec::new();
     for part in parts {
         figures.extend(match part {
             Part::Size => {
-                let small = build::program(root, least, "executor", "gitea-task-executor").await?;
+                let small = crate::build::program(root, least, "executor", "gitea-task-executor").await?;
                 vec![build::size(&program, "")?, build::size(&small, "8 MiB")?]
             }
             Part::Inside => {

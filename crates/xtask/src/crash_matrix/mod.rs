@@ -115,7 +115,7 @@ pub(crate) async fn sample(root: &Path, count: usize) -> anyhow::Result<(Tally, 
 
 /// The programs, and what removes the copies among them in the end.
 async fn programs(root: &Path) -> anyhow::Result<(Programs, TempDir)> {
-    let built = crate::demo::build(root).await?;
+    let built = crate::build::controller(root).await?;
     let place = target(root).join("crash-matrix");
     std::fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
     // A build meanwhile must not change what is struck.

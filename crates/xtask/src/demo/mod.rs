@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use testkit::real::{Client, GiteaServer, Job, Run, Seen, Settings, Standalone, eventually, workplace};
-use tokio::process::Command;
 
-use crate::child::run_logged;
 use crate::provision::{self, Part};
 use crate::rows::{Tally, conclude, table};
 use crate::say::{self, Step};
@@ -21,7 +19,6 @@ use workflows::{RUNS, WANTED, files};
 
 const REPOSITORY: &str = "acme/demo";
 const CAPACITY: u32 = 2;
-const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
 const ONLINE_LIMIT: Duration = Duration::from_secs(60);
 const JOBS_LIMIT: Duration = Duration::from_secs(5 * 60);
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -54,7 +51,7 @@ async fn show(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
     provision::ensure(&[Part::Gitea, Part::Runner]).await?;
     let program = match arguments.binary {
         Some(program) => program,
-        None => build(root).await?,
+        None => crate::build::controller(root).await?,
     };
     let dir = workplace(&std::env::temp_dir())?;
 
@@ -83,23 +80,6 @@ async fn show(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     let tally = rows.iter().map(|row| Tally::one(row.passed)).sum();
     conclude(&rows, tally, arguments.json.as_deref())
-}
-
-pub(crate) async fn build(root: &Path) -> anyhow::Result<PathBuf> {
-    let mut command = Command::new(crate::test::cargo());
-    command.args(["build", "--package", "controller", "--bin", "gitea-dynamic-runner", "--message-format", "json"]);
-    command.current_dir(root);
-    let mut step = Step::begin("build gitea-dynamic-runner");
-    let log = tempfile::NamedTempFile::new()?;
-    let finished = run_logged(command, BUILD_LIMIT, &mut step, log.path()).await?;
-    step.end("done");
-    executable(&finished.out()).context("cargo named no program")
-}
-
-/// The program that `cargo build --message-format json` made last.
-pub(crate) fn executable(messages: &str) -> Option<PathBuf> {
-    let messages = messages.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next()
 }
 
 /// The jobs of every run that one push started, once all have ended or the time is up.
@@ -181,17 +161,4 @@ fn keep(dir: PathBuf, gitea: GiteaServer, standalone: Standalone) {
     say::result(&format!("  login {} with password {}", access.admin, access.password));
     say::result(&format!("  state in {}", state.display()));
     say::result(&format!("  end it with: kill {pids}; rm -rf {}", dir.display()));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_built_program_is_found() {
-        let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
-            {\"reason\":\"compiler-artifact\",\"executable\":\"/t/debug/gitea-dynamic-runner\"}\n{\"reason\":\"build-finished\"}";
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/debug/gitea-dynamic-runner")));
-        assert_eq!(executable(""), None);
-    }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     );
     rows.extend(computed.into_iter().chain(unit).chain(e2e));
     // What judges by the clock comes when the machine is free again.
-    rows.extend(stage_if(wanted(Only::Soak), || soak(root)).await);
+    rows.extend(stage_if(wanted(Only::Soak), || drawn("soak", crate::soak::short(root))).await);
     rows.extend(
         stage_if(wanted(Only::CrashMatrix), || drawn("crash matrix", crate::crash_matrix::sample(root, POINTS))).await,
     );
@@ -125,15 +125,6 @@ const MUTATIONS: usize = 5;
 
 /// At how many points of the crash matrix a check of a change kills.
 const POINTS: usize = 16;
-
-async fn soak(root: &Path) -> Row {
-    let started = std::time::Instant::now();
-    let tally = crate::soak::short(root).await.unwrap_or_else(|error| {
-        say::line(&format!("{error:#}"));
-        Tally::one(false)
-    });
-    Row::counted("soak", started.elapsed().as_secs_f64(), tally)
-}
 
 /// A stage that judges a drawn part, with what there is to complain of.
 async fn drawn(stage: &str, part: impl Future<Output = anyhow::Result<(Tally, Vec<String>)>>) -> Row {
