@@ -2,9 +2,10 @@
 
 use testkit::crash::{Boundary, Kind, Point, Scene};
 
-/// The least number of points of each scene: it may grow, and does not fall unnoticed.
+/// The least number of points of each scene: it may grow, and does not fall unnoticed. Two recordings of one scene
+/// differ by a few boundaries, each worth up to three points, so a floor lies some way below what is usually met.
 const FLOOR: [(Scene, usize); 5] =
-    [(Scene::Jobs, 260), (Scene::Cancels, 206), (Scene::Deaths, 226), (Scene::Stop, 104), (Scene::Crash, 110)];
+    [(Scene::Jobs, 240), (Scene::Cancels, 190), (Scene::Deaths, 210), (Scene::Stop, 96), (Scene::Crash, 100)];
 
 /// How often the same is done by the clock: fetching without work, saying that a task is alive, reporting what was
 /// reported. The first times stand for all.
