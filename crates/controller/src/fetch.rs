@@ -203,10 +203,13 @@ impl Fetch {
         if self.board.insert(id, card.clone(), lane(), life.clone()) {
             return;
         }
+        let older = self.board.card(id);
         let detail = Detail::because(Reason::Superseded, "the same task id came again with another payload");
         assignment_transition(AssignmentEvent::GaveUp, &Subject::waiting(None, id), detail);
-        let _gone_or_said_by_the_publish =
-            self.queue.settle(id, Disposition::Reject { reason: Reason::Superseded }).await;
+        if let Some(older) = older {
+            let _gone_or_said_by_the_publish =
+                self.queue.settle(older.message(), Disposition::Reject { reason: Reason::Superseded }).await;
+        }
         self.board.supersede(id, card, lane(), life);
     }
 

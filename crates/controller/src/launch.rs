@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::envelope::Opened;
-use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, PayloadDigest};
+use domain::id::{AssignmentId, Backend as Kind, InstanceId, PayloadDigest};
 use domain::lifecycle::{Event, MessageWant, Settlement};
 use domain::policy::Shares;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::Backend;
-use crate::board::{Board, Recovery};
+use crate::board::{Board, Recovery, View};
 use crate::gitea::{Gitea, Lane};
 use crate::grants::Grants;
 use crate::ops::Ops;
@@ -96,8 +96,8 @@ impl Launch {
             self.board.recovered(Recovery::Complete);
         }
         for view in self.board.views() {
-            if let Some(want) = view.wants.message {
-                self.settle(view.id, view.life.epoch(), want).await?;
+            if let Some(want) = view.wants.message.clone() {
+                self.settle(&view, want).await?;
             }
         }
         self.unopened.pass(&*self.queue, self.board.now(), self.board.limits().queue_wait).await?;
@@ -107,14 +107,14 @@ impl Launch {
         let mut unwanted = Vec::new();
         while self.free_slots() > 0 && self.somebody_may_start() {
             let Some(delivery) = self.queue.pull(self.kind, self.board.now()).await? else { break };
-            let id = delivery.id;
+            let key = delivery.key();
             if !self.take(delivery).await? {
-                unwanted.push(id);
+                unwanted.push(key);
             }
         }
         // Only now: given back in the loop they would be pulled again at once.
-        for id in unwanted {
-            self.queue.settle(id, Disposition::Release).await?;
+        for key in unwanted {
+            self.queue.settle(key, Disposition::Release).await?;
         }
         Ok(())
     }
@@ -165,13 +165,16 @@ impl Launch {
         self.capacity.saturating_sub(self.board.occupancy().executors)
     }
 
-    async fn settle(&self, id: AssignmentId, epoch: Epoch, want: MessageWant) -> Result<(), QueueError> {
+    async fn settle(&self, view: &View, want: MessageWant) -> Result<(), QueueError> {
         let (disposition, how) = match want {
             MessageWant::Remove => (Disposition::Ack, Settlement::Removed),
             MessageWant::GiveBack { at, error } => (Disposition::Retry { at, error }, Settlement::GivenBack),
         };
-        self.queue.settle(id, disposition).await?;
-        self.board.apply(id, Event::Settled { epoch, how });
+        // A task that was refused before it became an assignment has no message.
+        if let Some(card) = &view.card {
+            self.queue.settle(card.message(), disposition).await?;
+        }
+        self.board.apply(view.id, Event::Settled { epoch: view.life.epoch(), how });
         Ok(())
     }
 
@@ -182,7 +185,7 @@ impl Launch {
             Err(closed) => {
                 let at = self.board.now().saturating_add(RETRY).unwrap_or_else(|_| self.board.now());
                 self.board.apply(delivery.id, Event::WaitsFor { what: closed.to_string() });
-                self.queue.settle(delivery.id, Disposition::Retry { at, error: closed.to_string() }).await?;
+                self.queue.settle(delivery.key(), Disposition::Retry { at, error: closed.to_string() }).await?;
                 return Ok(true);
             }
         };

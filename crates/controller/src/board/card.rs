@@ -6,6 +6,8 @@ use domain::identity::{JobKey, Repository, SpiffeId};
 use domain::metadata::ExecutorRecord;
 use jiff::Timestamp;
 
+use crate::queue::Key;
+
 /// The facts of an assignment.
 #[derive(Clone)]
 pub struct Card {
@@ -28,6 +30,12 @@ pub struct Card {
 }
 
 impl Card {
+    /// Its message in the queue.
+    #[must_use]
+    pub fn message(&self) -> Key {
+        Key { id: self.id, digest: self.digest.clone() }
+    }
+
     /// The card of a task that was fetched or found in the queue.
     #[must_use]
     pub fn of_assignment(assignment: &Assignment) -> Self {

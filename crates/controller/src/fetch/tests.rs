@@ -21,7 +21,7 @@ use crate::ops::metrics::Metrics;
 use crate::ops::readiness::Readiness;
 use crate::ops::status::StatusSnapshot;
 use crate::queue::embedded::{Embedded, Settings};
-use crate::queue::{Delivery, Published, Waiting};
+use crate::queue::{Delivery, Key, Published, Waiting};
 use crate::report::Report;
 use crate::rotation::Ring;
 
@@ -69,8 +69,8 @@ impl Queue for Disk {
         self.queue.pull(backend, now)
     }
 
-    fn settle(&self, id: AssignmentId, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>> {
-        self.queue.settle(id, disposition)
+    fn settle(&self, key: Key, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>> {
+        self.queue.settle(key, disposition)
     }
 }
 
@@ -108,6 +108,7 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
         ledger,
         queue: Arc::clone(&disk) as Arc<dyn Queue>,
         sealing: Arc::new(Sealing::new(ring(dir), "ci", instance.clone())),
+        on_cancel: OnCancel::Stops,
         labels: labels.declared(&[LOCAL], domain::policy::SelfHosted::Declared),
         rules: Arc::new(Rules {
             instance,
@@ -196,8 +197,8 @@ async fn a_task_that_ended_here_is_not_taken_again() {
     let before = rooms(&double, &credential, dir.path()).await;
     let task = before.fetch.gitea.fetch_task(0).await.unwrap().task.unwrap();
     before.fetch.accept(task.clone(), &before.stop).await;
-    let id = before.fetch.queue.list(LOCAL).await.unwrap()[0].id;
-    before.fetch.queue.settle(id, Disposition::Ack).await.unwrap();
+    let key = before.fetch.queue.list(LOCAL).await.unwrap()[0].key();
+    before.fetch.queue.settle(key, Disposition::Ack).await.unwrap();
     drop(before);
     let after = rooms(&double, &credential, dir.path()).await;
     after.fetch.accept(task, &after.stop).await;

@@ -24,6 +24,7 @@ pub(crate) async fn all(make: impl AsyncFn(&str) -> Shared) {
     the_body_comes_back_as_it_was(&make("body").await).await;
     publishing_again_stores_one_message(&make("again").await).await;
     another_task_under_the_same_id_is_a_conflict(&make("conflict").await).await;
+    an_older_life_settles_nothing_of_a_newer_one(&make("lives").await).await;
     the_oldest_goes_first_and_backends_are_apart(&make("order").await).await;
     a_retry_waits_counts_and_keeps_its_turn(&make("retry").await).await;
     a_release_counts_nothing(&make("release").await).await;
@@ -43,6 +44,12 @@ pub(crate) fn message(n: i64, life: &str) -> Message {
 
 fn id(n: i64) -> AssignmentId {
     AssignmentId::of(TaskId::try_from(n).unwrap())
+}
+
+/// Names the message of task `n`.
+pub(crate) fn key(n: i64) -> Key {
+    let Message { id, digest, .. } = message(n, "a");
+    Key { id, digest }
 }
 
 async fn publish(queue: &Shared, numbers: &[i64]) {
@@ -102,8 +109,24 @@ async fn another_task_under_the_same_id_is_a_conflict(queue: &Shared) {
     let conflict = QueueError::Conflict { id: first.id, stored: first.digest.clone(), offered: second.digest.clone() };
     assert_eq!(refused, Err(conflict));
     assert!(waiting(queue).await[0].body == first.body);
-    queue.settle(first.id, Disposition::Ack).await.unwrap();
+    queue.settle(key(1), Disposition::Ack).await.unwrap();
     assert_eq!(queue.publish(second).await, Ok(Published::New), "the id is free again");
+}
+
+/// NEW-3, NEW-45: what is done late with a message that is gone touches no newer one of the same number, nor its lease.
+async fn an_older_life_settles_nothing_of_a_newer_one(queue: &Shared) {
+    publish(queue, &[1]).await;
+    queue.settle(key(1), Disposition::Ack).await.unwrap();
+    assert_eq!(queue.publish(message(1, "b")).await, Ok(Published::New));
+    assert_eq!(pull(queue).await, Some(1));
+    let retry = Disposition::Retry { at: Timestamp::now(), error: "late".to_owned() };
+    let reject = Disposition::Reject { reason: Reason::Superseded };
+    for late in [Disposition::Ack, Disposition::Release, retry, reject] {
+        queue.settle(key(1), late).await.unwrap();
+    }
+    let listed = waiting(queue).await.swap_remove(0);
+    assert_eq!((listed.attempts, listed.leased, listed.last_error), (0, true, None));
+    assert_eq!(pull(queue).await, None, "it is still leased");
 }
 
 /// NEW-34, ADM-4: first in, first out; what is leased is not handed out again; another backend's queue is another queue.
@@ -128,10 +151,10 @@ async fn a_retry_waits_counts_and_keeps_its_turn(queue: &Shared) {
     let now = Timestamp::now();
     let at = now + SignedDuration::from_secs(60);
     assert_eq!(pull_at(queue, now).await, Some(1));
-    queue.settle(id(1), Disposition::Retry { at, error: "no room".to_owned() }).await.unwrap();
+    queue.settle(key(1), Disposition::Retry { at, error: "no room".to_owned() }).await.unwrap();
     assert_eq!(pull_at(queue, now).await, Some(2));
     assert_eq!(pull_at(queue, at - SignedDuration::from_millis(1)).await, None);
-    queue.settle(id(2), Disposition::Release).await.unwrap();
+    queue.settle(key(2), Disposition::Release).await.unwrap();
     let delivery = queue.pull(Backend::Pod, at).await.unwrap().unwrap();
     assert_eq!((delivery.id, delivery.attempts), (id(1), 1));
     let listed = waiting(queue).await.swap_remove(0);
@@ -144,7 +167,7 @@ async fn a_release_counts_nothing(queue: &Shared) {
     publish(queue, &[1]).await;
     for _ in 0..3 {
         assert_eq!(pull(queue).await, Some(1));
-        queue.settle(id(1), Disposition::Release).await.unwrap();
+        queue.settle(key(1), Disposition::Release).await.unwrap();
     }
     let listed = waiting(queue).await.swap_remove(0);
     assert_eq!((listed.attempts, listed.leased, listed.last_error), (0, false, None));
@@ -154,12 +177,12 @@ async fn a_release_counts_nothing(queue: &Shared) {
 async fn acknowledged_and_rejected_messages_are_gone(queue: &Shared) {
     publish(queue, &[1, 2, 3]).await;
     assert_eq!(pull(queue).await, Some(1));
-    queue.settle(id(1), Disposition::Ack).await.unwrap();
-    queue.settle(id(2), Disposition::Reject { reason: Reason::QueueTimeout }).await.unwrap();
+    queue.settle(key(1), Disposition::Ack).await.unwrap();
+    queue.settle(key(2), Disposition::Reject { reason: Reason::QueueTimeout }).await.unwrap();
     assert_eq!(numbers(queue).await, [3]);
     let late = Disposition::Retry { at: Timestamp::now(), error: "late".to_owned() };
     for disposition in [Disposition::Ack, Disposition::Release, late] {
-        queue.settle(id(1), disposition).await.unwrap();
+        queue.settle(key(1), disposition).await.unwrap();
     }
     assert_eq!(numbers(queue).await, [3]);
     assert_eq!(pull(queue).await, Some(3));
@@ -169,9 +192,9 @@ async fn acknowledged_and_rejected_messages_are_gone(queue: &Shared) {
 async fn a_late_redelivery_creates_nothing(make: &impl AsyncFn(&str) -> Shared) {
     let before = make("redelivery").await;
     publish(&before, &[1, 2, 3]).await;
-    before.settle(id(1), Disposition::Ack).await.unwrap();
-    before.settle(id(2), Disposition::Reject { reason: Reason::QueueTimeout }).await.unwrap();
-    before.settle(id(3), Disposition::Retry { at: Timestamp::now(), error: "broken".to_owned() }).await.unwrap();
+    before.settle(key(1), Disposition::Ack).await.unwrap();
+    before.settle(key(2), Disposition::Reject { reason: Reason::QueueTimeout }).await.unwrap();
+    before.settle(key(3), Disposition::Retry { at: Timestamp::now(), error: "broken".to_owned() }).await.unwrap();
     drop(before);
     let after = make("redelivery").await;
     for n in [1, 2] {
@@ -189,7 +212,7 @@ async fn an_abandoned_pull_gives_back(queue: &Shared) {
     drop(queue.pull(Backend::Pod, Timestamp::now()));
     let polled_once = queue.pull(Backend::Pod, Timestamp::now()).now_or_never();
     if let Some(Ok(Some(delivery))) = polled_once {
-        queue.settle(delivery.id, Disposition::Release).await.unwrap();
+        queue.settle(delivery.key(), Disposition::Release).await.unwrap();
     }
     assert_eq!(eventually(queue).await, Some(1));
 }
@@ -215,8 +238,8 @@ async fn a_restart_forgets_leases_and_nothing_else(make: &impl AsyncFn(&str) -> 
     assert_eq!(pull(&before).await, Some(1));
     assert_eq!(pull(&before).await, Some(2));
     let retry = Disposition::Retry { at: Timestamp::now(), error: "broken".to_owned() };
-    before.settle(id(1), retry).await.unwrap();
-    before.settle(id(3), Disposition::Ack).await.unwrap();
+    before.settle(key(1), retry).await.unwrap();
+    before.settle(key(3), Disposition::Ack).await.unwrap();
     drop(before);
     let after = make("restart").await;
     assert_eq!(numbers(&after).await, [1, 2]);

@@ -48,12 +48,21 @@ pub trait Queue: Send + Sync + 'static {
     fn pull(&self, backend: Backend, now: Timestamp) -> BoxFuture<'_, Result<Option<Delivery>, QueueError>>;
 
     /// Carries out what is to happen with a message. One that goes leaves a tombstone, by which a late redelivery is known
-    /// (NEW-45). A message that is already gone is `Ok`; one that is not leased
-    /// (recovered after a restart) can be settled as well.
+    /// (NEW-45). A message that is already gone is `Ok`, also when another life of its id has come meanwhile, which stays
+    /// as it is; one that is not leased (recovered after a restart) can be settled as well.
     ///
     /// # Errors
     /// On any error nothing has changed, or the change is durable: settle again.
-    fn settle(&self, id: AssignmentId, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>>;
+    fn settle(&self, key: Key, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>>;
+}
+
+/// Names a message: that of one life of a task's number. Another life of the number is another message (NEW-3).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The assignment.
+    pub id: AssignmentId,
+    /// Which life of that id.
+    pub digest: PayloadDigest,
 }
 
 /// One assignment on its way into the queue. No `Debug`: the body is the task, if sealed.
@@ -100,10 +109,18 @@ pub struct Waiting {
     pub body: Vec<u8>,
 }
 
+impl Waiting {
+    /// By what it is settled.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key { id: self.id, digest: self.digest.clone() }
+    }
+}
+
 /// A leased message. No `Debug`, like [`Message`].
 #[derive(Clone)]
 pub struct Delivery {
-    /// The assignment; the handle for [`Queue::settle`].
+    /// The assignment.
     pub id: AssignmentId,
     /// Which life of that id it is.
     pub digest: PayloadDigest,
@@ -111,6 +128,14 @@ pub struct Delivery {
     pub attempts: u32,
     /// The sealed envelope.
     pub body: Vec<u8>,
+}
+
+impl Delivery {
+    /// By what it is settled.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key { id: self.id, digest: self.digest.clone() }
+    }
 }
 
 /// What is to happen with a message.

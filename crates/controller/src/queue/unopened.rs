@@ -102,7 +102,8 @@ impl Unopened {
             let key = ledger::life(record.id, &record.digest);
             let value = serde_json::to_string(&record).unwrap_or_default();
             self.ledger.put(Kind::SetAside, Entry { key: key.clone(), value, at: now }).await?;
-            queue.settle(record.id, Disposition::Reject { reason: Reason::Internal }).await?;
+            let message = super::Key { id: record.id, digest: record.digest.clone() };
+            queue.settle(message, Disposition::Reject { reason: Reason::Internal }).await?;
             tracing::error!(
                 component = "worker",
                 assignment = %record.id,

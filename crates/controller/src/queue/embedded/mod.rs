@@ -11,7 +11,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-use domain::id::{AssignmentId, Backend};
+use domain::id::Backend;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use self::store::Store;
 use self::writer::Writer;
 use super::ledger::Ledger;
-use super::{Delivery, Disposition, Message, Published, Queue, QueueError, Waiting};
+use super::{Delivery, Disposition, Key, Message, Published, Queue, QueueError, Waiting};
 use crate::clock::Clock;
 
 /// No message takes more than this part of the file: one task must not keep all others out.
@@ -90,8 +90,8 @@ impl Queue for Embedded {
         async move { Ok(leased.await?.and_then(Leased::keep)) }.boxed()
     }
 
-    fn settle(&self, id: AssignmentId, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>> {
-        self.writer.call(move |store| store.settle(id, disposition))
+    fn settle(&self, key: Key, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>> {
+        self.writer.call(move |store| store.settle(&key, disposition))
     }
 }
 
@@ -111,7 +111,7 @@ impl Leased {
 impl Drop for Leased {
     fn drop(&mut self) {
         if let Some(delivery) = self.delivery.take() {
-            self.returns.send(move |store| store.release(delivery.id));
+            self.returns.send(move |store| store.release(&delivery.key()));
         }
     }
 }

@@ -11,7 +11,7 @@ use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, ErrorCode, Params, Row, params};
 
 use super::super::ledger::{Kind, life};
-use super::super::{Delivery, Disposition, Message, Published, QueueError, Waiting};
+use super::super::{Delivery, Disposition, Key, Message, Published, QueueError, Waiting};
 use super::Settings;
 use crate::clock::Clock;
 
@@ -50,7 +50,7 @@ const FORGET_EVERY: SignedDuration = SignedDuration::from_hours(24);
 /// The open database and the leases of this process.
 pub(in crate::queue) struct Store {
     connection: Connection,
-    leased: BTreeSet<AssignmentId>,
+    leased: BTreeSet<Key>,
     clock: Clock,
     /// When old tombstones were looked for last.
     forgot: Timestamp,
@@ -121,15 +121,15 @@ impl Store {
                            FROM message WHERE backend = ?1 ORDER BY seq";
         let mut statement = self.prepare(SQL)?;
         let rows = statement.query_map(params![backend.as_str()], |row| {
-            let id = assignment(row, 0)?;
+            let key = key(row)?;
             Ok(Waiting {
-                id,
-                digest: digest(row, 1)?,
+                leased: self.leased.contains(&key),
+                id: key.id,
+                digest: key.digest,
                 attempts: row.get(2)?,
                 next_try: timestamp(row, 3)?,
                 last_error: row.get(4)?,
                 enqueued_at: timestamp(row, 5)?,
-                leased: self.leased.contains(&id),
                 body: row.get(6)?,
             })
         });
@@ -144,49 +144,53 @@ impl Store {
             let mut rows = statement.query(params![backend.as_str(), micros(now)]).map_err(failure)?;
             loop {
                 let Some(row) = rows.next().map_err(failure)? else { break None };
-                let id = assignment(row, 0).map_err(failure)?;
-                if !self.leased.contains(&id) {
-                    break Some(delivery(id, row).map_err(failure)?);
+                let key = key(row).map_err(failure)?;
+                if !self.leased.contains(&key) {
+                    break Some(delivery(key, row).map_err(failure)?);
                 }
             }
         };
         if let Some(delivery) = &free {
-            self.leased.insert(delivery.id);
+            self.leased.insert(delivery.key());
         }
         Ok(free)
     }
 
-    pub(super) fn settle(&mut self, id: AssignmentId, disposition: Disposition) -> Result<(), QueueError> {
-        const RETRY: &str = "UPDATE message SET attempts = attempts + 1, next_try = ?2, last_error = ?3 WHERE id = ?1";
+    pub(super) fn settle(&mut self, key: &Key, disposition: Disposition) -> Result<(), QueueError> {
+        const RETRY: &str = "UPDATE message SET attempts = attempts + 1, next_try = ?3, last_error = ?4
+                             WHERE id = ?1 AND digest = ?2";
         match disposition {
-            Disposition::Ack => self.bury(id, "acknowledged", self.clock.now())?,
+            Disposition::Ack => self.bury(key, "acknowledged", self.clock.now())?,
             Disposition::Reject { reason } => {
-                tracing::info!(assignment = %id, %reason, "message rejected");
-                self.bury(id, reason.as_str(), self.clock.now())?
+                tracing::info!(assignment = %key.id, %reason, "message rejected");
+                self.bury(key, reason.as_str(), self.clock.now())?
             }
-            Disposition::Retry { at, error } => self.execute(RETRY, params![number(id), micros(at), error])?,
+            Disposition::Retry { at, error } => {
+                self.execute(RETRY, params![number(key.id), key.digest.as_str(), micros(at), error])?
+            }
             Disposition::Release => 0,
         };
         // Only now: a message whose change failed stays leased, so that nobody else works on it before the repeat.
-        self.release(id);
+        self.release(key);
         Ok(())
     }
 
     /// Takes the message away and remembers which life of the id it was, both or neither (NEW-45). Without room for the
     /// record the message goes all the same: a full queue must be able to empty itself, and this engine delivers
     /// nothing that is gone.
-    pub(super) fn bury(&mut self, id: AssignmentId, outcome: &str, now: Timestamp) -> Result<usize, QueueError> {
+    pub(super) fn bury(&mut self, key: &Key, outcome: &str, now: Timestamp) -> Result<usize, QueueError> {
         const REMEMBER: &str = "INSERT INTO ledger (kind, key, value, at)
-                                SELECT ?2, ?3 || '.' || digest, ?4, ?5 FROM message WHERE id = ?1
+                                SELECT ?3, ?4, ?5, ?6 FROM message WHERE id = ?1 AND digest = ?2
                                 ON CONFLICT (kind, key) DO NOTHING";
-        const REMOVE: &str = "DELETE FROM message WHERE id = ?1";
+        const REMOVE: &str = "DELETE FROM message WHERE id = ?1 AND digest = ?2";
         let transaction = self.connection.transaction().map_err(failure)?;
-        let row = params![number(id), Kind::Tombstone.as_str(), id.to_string(), outcome, micros(now)];
+        let (id, digest, life) = (number(key.id), key.digest.as_str(), life(key.id, &key.digest));
+        let row = params![id, digest, Kind::Tombstone.as_str(), life, outcome, micros(now)];
         match transaction.execute(REMEMBER, row).map_err(failure) {
             Ok(_) | Err(QueueError::Full { .. }) => {}
             Err(error) => return Err(error),
         }
-        let removed = transaction.execute(REMOVE, params![number(id)]).map_err(failure)?;
+        let removed = transaction.execute(REMOVE, params![id, digest]).map_err(failure)?;
         transaction.commit().map_err(failure)?;
         if now.duration_since(self.forgot) >= FORGET_EVERY {
             self.forget(now)?;
@@ -208,8 +212,8 @@ impl Store {
         self.prepare(SQL)?.query_row(key, |row| row.get(0)).map_err(failure)
     }
 
-    pub(super) fn release(&mut self, id: AssignmentId) {
-        self.leased.remove(&id);
+    pub(super) fn release(&mut self, key: &Key) {
+        self.leased.remove(key);
     }
 
     fn page_size(&self) -> Result<u64, QueueError> {
@@ -231,8 +235,12 @@ impl Store {
     }
 }
 
-fn delivery(id: AssignmentId, row: &Row<'_>) -> rusqlite::Result<Delivery> {
-    Ok(Delivery { id, digest: digest(row, 1)?, attempts: row.get(2)?, body: row.get(3)? })
+fn key(row: &Row<'_>) -> rusqlite::Result<Key> {
+    Ok(Key { id: assignment(row, 0)?, digest: digest(row, 1)? })
+}
+
+fn delivery(Key { id, digest }: Key, row: &Row<'_>) -> rusqlite::Result<Delivery> {
+    Ok(Delivery { id, digest, attempts: row.get(2)?, body: row.get(3)? })
 }
 
 /// SQLite gives its log and index files the mode of the database, so this one decides for all three.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::queue::contract::{self, message};
+use crate::queue::contract::{self, key, message};
 
 async fn open(dir: &Path) -> Embedded {
     Embedded::open(Settings::new(dir.join("queue.db"))).await.unwrap()
@@ -67,7 +67,7 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     assert!(waiting.iter().all(|message| message.body == sized(1, 16 * 1024).body));
     drop(queue);
     let queue = Embedded::open(Settings { max_bytes: 512 * 1024, ..Settings::new(path) }).await.unwrap();
-    queue.settle(waiting[0].id, Disposition::Ack).await.unwrap();
+    queue.settle(waiting[0].key(), Disposition::Ack).await.unwrap();
     assert_eq!(queue.publish(sized(stored + 1, 16 * 1024)).await, Ok(Published::New));
 }
 
@@ -93,10 +93,10 @@ fn tombstones_are_forgotten_after_a_month() {
     for n in 1..=3 {
         store.publish(&message(n, "a")).unwrap();
     }
-    store.bury(message(1, "a").id, "acknowledged", day(100)).unwrap();
-    store.bury(message(2, "a").id, "acknowledged", day(130)).unwrap();
+    store.bury(&key(1), "acknowledged", day(100)).unwrap();
+    store.bury(&key(2), "acknowledged", day(130)).unwrap();
     assert!(known(&store, 1) && known(&store, 2), "30 days later");
-    store.bury(message(3, "a").id, "acknowledged", day(131)).unwrap();
+    store.bury(&key(3), "acknowledged", day(131)).unwrap();
     assert!(!known(&store, 1) && known(&store, 2) && known(&store, 3));
 }
 
