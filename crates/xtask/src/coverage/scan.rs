@@ -25,6 +25,11 @@ impl fmt::Display for Address {
 }
 
 impl Address {
+    /// Whether both tests are in the same test program.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        (&self.package, &self.target) == (&other.package, &other.target)
+    }
+
     /// Reads `PACKAGE TARGET NAME`.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut words = text.split_whitespace().map(str::to_owned);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
-use crate::child::{Finished, run};
+use crate::child::run;
 use crate::coverage::scan::Address;
 use crate::say::Step;
 use crate::sources::tracked;
@@ -54,26 +54,32 @@ impl Copy {
         git(&self.sources, &["apply", "--whitespace=nowarn", "--reverse", &patch.display().to_string()])
     }
 
-    /// Builds the program of one test, so that a mutation that does not compile is no catch.
-    pub(super) async fn build(&self, test: &Address, step: &mut Step) -> anyhow::Result<()> {
-        let finished = run(self.cargo(test, &["--no-run"]), LIMIT, step).await?;
+    /// Builds the program of these tests, so that a mutation that does not compile is no catch.
+    pub(super) async fn build(&self, tests: &[&Address], step: &mut Step) -> anyhow::Result<()> {
+        let finished = run(self.cargo(tests, &["--no-run"]), LIMIT, step).await?;
         ensure!(finished.status.success(), "it does not compile:\n{}", finished.tail(40));
         Ok(())
     }
 
-    /// Runs one test.
-    pub(super) async fn run(&self, test: &Address, step: &mut Step) -> anyhow::Result<Finished> {
-        run(self.cargo(test, &["--", "--exact", &test.name]), LIMIT, step).await
+    /// Runs tests of one program; gives those that passed. One that ended without a word has not.
+    pub(super) async fn run(&self, tests: &[&Address], step: &mut Step) -> anyhow::Result<Vec<Address>> {
+        let mut words = vec!["--", "--exact"];
+        words.extend(tests.iter().map(|test| test.name.as_str()));
+        let finished = run(self.cargo(tests, &words), LIMIT, step).await?;
+        let passes = |test: &Address| finished.lines().any(|line| line == format!("test {} ... ok", test.name));
+        Ok(tests.iter().filter(|test| passes(test)).map(|test| (*test).clone()).collect())
     }
 
-    fn cargo(&self, test: &Address, more: &[&str]) -> Command {
+    fn cargo(&self, tests: &[&Address], more: &[&str]) -> Command {
         let mut command = Command::new(crate::test::cargo());
-        command.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.build);
-        command.args(["test", "--package", &test.package]);
-        match test.target.as_str() {
-            "lib" => command.args(["--lib", "--bins"]),
-            target => command.args(["--test", target]),
-        };
+        command.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.build).args(["test", "--no-fail-fast"]);
+        if let Some(test) = tests.first() {
+            command.args(["--package", &test.package]);
+            match test.target.as_str() {
+                "lib" => command.args(["--lib", "--bins"]),
+                target => command.args(["--test", target]),
+            };
+        }
         command.args(more);
         command
     }
