@@ -4,7 +4,7 @@
 //! A call that fails changes nothing here; whether it is repeated is its caller's business (invariant 8).
 
 use domain::id::AssignmentId;
-use domain::lifecycle::{Closing, Event, Row};
+use domain::lifecycle::{Closing, Event, Outcome, Row};
 use runner_proto::runner::v1 as proto;
 
 use crate::board::Board;
@@ -35,9 +35,14 @@ impl<'a> Correspondence<'a> {
         &self,
         request: proto::UpdateTaskRequest,
     ) -> Result<Option<proto::UpdateTaskResponse>, GiteaError> {
+        let said = outcome_of(&request.state);
         match self.turn.update_task(request).await {
             Ok(answer) => {
-                self.board.apply(self.id, Event::Answered { outcome: outcome_of(&answer.state) });
+                let event = match outcome_of(&answer.state) {
+                    Some(Outcome::Cancelled) if said.is_none() && self.turn.waits_for_cancelled() => Event::CancelAsked,
+                    outcome => Event::Answered { outcome },
+                };
+                self.board.apply(self.id, event);
                 Ok(Some(answer))
             }
             Err(error) if error.trouble == Trouble::TaskUnknown => {

@@ -73,7 +73,7 @@ impl Pulse {
         // Who has the turn sends a sign of life itself.
         let Ok(turn) = view.lane.turn_if_free() else { return };
         // Whoever had the turn before may have heard of its end: then nothing more is sent (NEW-163).
-        let Some(View { life, .. }) = self.board.view(view.id).filter(|now| !now.life.is_over()) else { return };
+        let Some(View { life, .. }) = self.board.view(view.id).filter(|now| speaks(&now.life)) else { return };
         let gitea = Correspondence::new(&self.board, view.id, &turn);
         for action in actions {
             let (what, said) = match action {
@@ -88,6 +88,11 @@ impl Pulse {
             }
         }
     }
+}
+
+/// Nothing of ours keeps a task alive that has ended, or that is to end (NEW-163, NEW-167).
+fn speaks(life: &Life) -> bool {
+    !life.is_over() && !life.is_cancelling()
 }
 
 async fn tell(gitea: &Correspondence<'_>, row: Row) -> Result<(), GiteaError> {

@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::config::{Config, IsolationKind, table};
 use crate::descriptors::Descriptors;
 use crate::files;
-use crate::gitea::{Credential, Gitea};
+use crate::gitea::{Credential, Gitea, OnCancel};
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
 use crate::ops::Ops;
 use crate::ops::liveness::Liveness;
@@ -54,6 +54,7 @@ pub(super) struct Parts {
     pub(super) board: Arc<Board>,
     pub(super) ops: Ops,
     pub(super) gitea: Arc<Gitea>,
+    pub(super) on_cancel: OnCancel,
     pub(super) queue: Arc<Embedded>,
     pub(super) backend: Arc<LocalBackend>,
     pub(super) ring: Arc<Ring>,
@@ -100,6 +101,7 @@ impl Serving for ServedIdentity {
 impl Parts {
     pub(super) async fn build(start: Start, secrets: Secrets) -> anyhow::Result<Self> {
         let Start { config, runner, walls, descriptors } = start;
+        let on_cancel = runner.on_cancel();
         let slots = config.capacity.local.get();
         let (connections, shortage) = (descriptors.connections(slots), descriptors.shortage(slots));
         if let Some(shortage) = &shortage {
@@ -119,7 +121,7 @@ impl Parts {
         let gitea = Arc::new(Gitea::new(config.gitea.url.as_str(), credential).context("GITEA_INSTANCE_URL")?);
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
-        let board = Arc::new(Board::new(limits(&config), clock, chronicle));
+        let board = Arc::new(Board::new(limits(&config, on_cancel), clock, chronicle));
         let backend = Arc::new(LocalBackend::new(local(&config, &runner, &walls, descriptors)?, bind_identity)?);
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
@@ -131,6 +133,7 @@ impl Parts {
             board,
             ops,
             gitea,
+            on_cancel,
             queue,
             backend,
             ring,
@@ -221,14 +224,19 @@ fn rotation(config: &Config, gitea: Arc<Gitea>, secrets: Secrets, [ring, seals]:
     )
 }
 
-fn limits(config: &Config) -> Limits {
+fn limits(config: &Config, on_cancel: OnCancel) -> Limits {
     let default = Limits::default();
+    let zombie = config.gitea.zombie_task_timeout;
+    let cancel_grace = match on_cancel {
+        OnCancel::Stops => default.cancel_grace.min(signed(zombie / 2)),
+        // The official runner takes up to 5 min for what runs after a cancel (Gitea contract §8).
+        OnCancel::Reports => SignedDuration::from_mins(6).min(signed(zombie / 5 * 3)),
+    };
     Limits {
         queue_wait: signed(config.limits.queue_wait),
         claim: signed(config.limits.claim),
         // Below Gitea's own judgement of a silent task (NEW-167); a setting that is not is refused.
-        cancel_grace: (config.limits.cancel_grace)
-            .map_or(default.cancel_grace.min(signed(config.gitea.zombie_task_timeout / 2)), signed),
+        cancel_grace: config.limits.cancel_grace.map_or(cancel_grace, signed),
         terminal_grace: signed(config.limits.terminal_grace),
         endless: signed(config.gitea.endless_task_timeout),
         ..default

@@ -281,7 +281,7 @@ settings! {
     CANCEL_GRACE: Duration = None, Always, Optional, Plain,
         value::span::<1, DAY>,
         "a duration with unit, 1s to 1d",
-        "Time for a cancelled job to end; without it 60s, or half of GITEA_ZOMBIE_TASK_TIMEOUT if that is less.";
+        "Time for a cancelled job to end; without it 60s, with a runner from 2.0.0 on 6m, and always below GITEA_ZOMBIE_TASK_TIMEOUT.";
     TERMINAL_GRACE: Duration = Some("60s"), Always, Optional, Plain,
         value::span::<1, DAY>,
         "a duration with unit, 1s to 1d",

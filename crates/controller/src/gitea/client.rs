@@ -5,6 +5,7 @@
 //! out a task we never see; Gitea has no redelivery (SCH-15), so the call is never cut short by us. The others are
 //! repeated by their callers: both are idempotent (Gitea contract §7, §9).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ type Rpc = proto::RunnerServiceClient<ServiceTransport<HttpClient<Connector, Cli
 
 /// `User-Agent` towards Gitea and the version we declare (requirements §1.1).
 pub const AGENT: &str = concat!("gitea-dynamic-runner/", env!("CARGO_PKG_VERSION"));
+
+/// The capability of a runner that says itself how a cancelled job ended (Gitea contract §8).
+const CANCELLING: &str = "cancelling";
 
 /// An answer larger than this is refused: needs may carry 1 MiB outputs each (Gitea contract §11.1).
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -58,6 +62,16 @@ pub struct Declared {
 pub struct Gitea {
     rpc: Rpc,
     credential: RwLock<Credential>,
+    waits_for_cancelled: AtomicBool,
+}
+
+/// What every executor's runner does with a job that a user cancels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnCancel {
+    /// It stops: Gitea has ended the task already.
+    Stops,
+    /// It runs what runs after a cancel and reports the end, for which Gitea may wait (runners from 2.0.0 on).
+    Reports,
 }
 
 impl Gitea {
@@ -67,7 +81,7 @@ impl Gitea {
     ///
     /// When `base` is no absolute URL.
     pub fn new(base: &str, credential: Credential) -> Result<Self, http::uri::InvalidUri> {
-        Ok(Self { rpc: rpc(base)?, credential: RwLock::new(credential) })
+        Ok(Self { rpc: rpc(base)?, credential: RwLock::new(credential), waits_for_cancelled: AtomicBool::new(false) })
     }
 
     /// Declares labels and version; returns what Gitea says it can do (`X-Gitea-Actions-Capabilities`, NEW-25), and how
@@ -76,13 +90,25 @@ impl Gitea {
     /// # Errors
     ///
     /// See [`GiteaError`].
-    pub async fn declare(&self, labels: Vec<String>) -> Result<Declared, GiteaError> {
+    pub async fn declare(&self, labels: Vec<String>, cancel: OnCancel) -> Result<Declared, GiteaError> {
         let asked = Timestamp::now();
-        let request = proto::DeclareRequest { version: AGENT.to_owned(), labels, ..Default::default() };
+        let ours = if cancel == OnCancel::Reports { vec![CANCELLING.to_owned()] } else { vec![] };
+        let request =
+            proto::DeclareRequest { version: AGENT.to_owned(), labels, capabilities: ours, ..Default::default() };
         let answer = self.call("Declare", 30, |options| self.rpc.declare_with_options(request, options)).await?;
         let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
         let skew = header("date").and_then(|date| clock::skew(date, asked, Timestamp::now()));
-        Ok(Declared { capabilities: header("x-gitea-actions-capabilities").map(str::to_owned), skew })
+        let capabilities = header("x-gitea-actions-capabilities").map(str::to_owned);
+        // Whoever says what it can do is new enough to wait for the end of a cancelled job (Gitea 1.27).
+        let waits = cancel == OnCancel::Reports && capabilities.is_some();
+        self.waits_for_cancelled.store(waits, Ordering::Relaxed);
+        Ok(Declared { capabilities, skew })
+    }
+
+    /// CANCELLED in the answer to a state that was no end may mean that Gitea waits for the end (NEW-163).
+    #[must_use]
+    pub fn waits_for_cancelled(&self) -> bool {
+        self.waits_for_cancelled.load(Ordering::Relaxed)
     }
 
     /// Asks for work. Never drop the returned future before it is done: on Gitea 1.26 that loses a job (NEW-10).

@@ -46,6 +46,12 @@ impl Lane {
 }
 
 impl Turn<'_> {
+    /// See [`Gitea::waits_for_cancelled`].
+    #[must_use]
+    pub fn waits_for_cancelled(&self) -> bool {
+        self.lane.gitea.waits_for_cancelled()
+    }
+
     /// Sends an UpdateTask; the task id of its state is this lane's.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ mod error;
 mod lane;
 mod transport;
 
-pub use client::{AGENT, Credential, Declared, Fetched, Gitea};
+pub use client::{AGENT, Credential, Declared, Fetched, Gitea, OnCancel};
 pub use error::{GiteaError, Trouble};
 pub use lane::{Lane, Turn};
 pub use transport::connector;

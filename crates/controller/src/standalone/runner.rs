@@ -10,6 +10,7 @@ use tokio::process::Command;
 
 use super::error::StartError;
 use crate::config::Runner;
+use crate::gitea::OnCancel;
 
 /// Names the official runner goes by.
 const NAMES: [&str; 2] = ["gitea-runner", "act_runner"];
@@ -21,6 +22,18 @@ pub struct Found {
     pub path: PathBuf,
     /// Its version, without `v`; `dev` when it was built without one, as `go install` does.
     pub version: String,
+}
+
+impl Found {
+    /// What it does when its job is cancelled: from 2.0.0 on it runs what runs after a cancel and reports the end (Gitea
+    /// contract §8). One without a version is taken for an older one.
+    #[must_use]
+    pub fn on_cancel(&self) -> OnCancel {
+        match self.version.split('.').next().and_then(|major| major.parse::<u64>().ok()) {
+            Some(2..) => OnCancel::Reports,
+            _ => OnCancel::Stops,
+        }
+    }
 }
 
 /// The absolute path of the runner that the settings name, else of one by the known names in PATH. It is an executable
@@ -152,6 +165,18 @@ mod tests {
         assert_eq!(parse("gitea-runner version dev\n").as_deref(), Some("dev"));
         assert_eq!(parse("hello 1.0"), None);
         assert_eq!(parse(""), None);
+    }
+
+    /// NEW-25: `cancelling` is for runners that can, and for none of which it is not known.
+    #[test]
+    fn who_reports_after_a_cancel() {
+        let of = |version: &str| Found { path: PathBuf::new(), version: version.to_owned() }.on_cancel();
+        for version in ["1.0.8", "1.99.0", "0.2.11-dev", "dev", ""] {
+            assert_eq!(of(version), OnCancel::Stops, "{version}");
+        }
+        for version in ["2.0.0", "2.0.0-rc1", "3.3.0", "10.0.1"] {
+            assert_eq!(of(version), OnCancel::Reports, "{version}");
+        }
     }
 
     /// A file that cannot be executed does not hide one that can, whatever its name.

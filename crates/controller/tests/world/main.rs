@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod cancel;
+mod cancelling;
 mod clock;
 mod gitea_away;
 mod hostile;

@@ -124,6 +124,9 @@ pub enum Event {
         /// None: the task goes on.
         outcome: Option<Outcome>,
     },
+    /// Gitea said CANCELLED to a state that was no end, and it waits for the end of a job that a user cancels: either it
+    /// waits for the one of this task, or the task was cancelled at once. One end is owed (NEW-163, NEW-167).
+    CancelAsked,
     /// Gitea knows no such task of ours any more.
     TaskUnknown,
     /// The list shows the executor of this epoch running or about to.

@@ -253,6 +253,13 @@ impl Life {
         self.found.is_some() && self.last_sign == Timestamp::UNIX_EPOCH
     }
 
+    /// A user cancelled it, Gitea waits for its end, and its runner is about to say it: no sign of life may keep the task
+    /// from ending (NEW-167).
+    #[must_use]
+    pub fn is_cancelling(&self) -> bool {
+        self.cancelled.is_some() && !self.is_over()
+    }
+
     /// What it waits for, in words.
     #[must_use]
     pub fn waiting_for(&self) -> &str {

@@ -23,7 +23,7 @@ pub struct Limits {
     pub silence: SignedDuration,
     /// From an announced interruption to the end.
     pub interrupted: SignedDuration,
-    /// From Gitea's cancel until we close the log ourselves.
+    /// From Gitea's cancel until we end the task or, where it has ended, close the log ourselves.
     pub cancel_grace: SignedDuration,
     /// From the accepted end until the executor is removed.
     pub terminal_grace: SignedDuration,

@@ -102,6 +102,11 @@ impl Life {
                 self.reporting = true;
                 let steps = steps.shifted(self.log.shift());
                 let actions = match outcome {
+                    // Gitea hears one more state, the last (NEW-163).
+                    None if self.is_cancelling() => {
+                        self.steps = steps;
+                        vec![Action::AnswerResult(Outcome::Cancelled)]
+                    }
                     None => self.note_progress(steps),
                     Some(outcome) => self.judge(outcome, steps, now),
                 };
@@ -138,7 +143,7 @@ impl Life {
     }
 
     pub(super) fn on_steps_recorded(&mut self, epoch: Epoch, steps: StepRecords) -> Vec<Action> {
-        if !self.is_current(epoch) || self.is_over() {
+        if !self.is_current(epoch) || self.is_over() || self.is_cancelling() {
             return vec![Action::AnswerResult(Outcome::Cancelled)];
         }
         self.steps = steps;
@@ -153,8 +158,9 @@ impl Life {
             return vec![Action::AskAgain];
         }
         if outcome == Outcome::Success {
-            let disbelieved =
-                self.interrupted.map(|_| "a signal cut the job off").or_else(|| self.contradiction(&steps));
+            // A cancelled job has cancelled steps; Gitea takes any end of it for a cancel (Gitea contract §7).
+            let believed = || if self.is_cancelling() { None } else { self.contradiction(&steps) };
+            let disbelieved = self.interrupted.map(|_| "a signal cut the job off").or_else(believed);
             if let Some(why) = disbelieved {
                 self.steps = steps;
                 let mut actions = self.end(Ending::interrupted(why), now);

@@ -60,6 +60,7 @@ impl Life {
             Event::Interrupted { epoch } => self.on_interrupted(epoch, now),
             Event::Goodbye { epoch, how, parting } => self.on_goodbye(epoch, how, parting, now, limits),
             Event::Answered { outcome } => self.on_answered(outcome, now),
+            Event::CancelAsked => self.on_cancel_asked(now),
             Event::TaskUnknown => {
                 self.log.close();
                 self.on_answered(Some(Outcome::Cancelled), now)
@@ -115,9 +116,13 @@ impl Life {
         matches!(self.phase, Phase::Ending(_) | Phase::Final(_) | Phase::Draining(_) | Phase::Gone)
     }
 
-    pub(super) fn end(&mut self, ending: Ending, now: Timestamp) -> Vec<Action> {
+    pub(super) fn end(&mut self, mut ending: Ending, now: Timestamp) -> Vec<Action> {
         if self.is_over() {
             return vec![];
+        }
+        if self.cancelled.is_some() {
+            // Whatever ends it now, a user had ended it before.
+            ending.outcome = Outcome::Cancelled;
         }
         self.enter(Phase::Ending(ending), now);
         vec![Action::Wake]
@@ -131,9 +136,25 @@ impl Life {
         }
         self.confirmed = true;
         self.accepted = Some(outcome);
-        self.cancelled = (outcome == Outcome::Cancelled && self.said != Some(outcome)).then_some(now);
+        if outcome == Outcome::Cancelled && self.said != Some(outcome) {
+            self.cancelled.get_or_insert(now);
+        }
         self.enter(Phase::Final(outcome), now);
         vec![Action::Wake]
+    }
+
+    /// Its runner has the word then: it runs what runs after a cancel and says how it ended. Where no runner has the task
+    /// the end is ours.
+    fn on_cancel_asked(&mut self, now: Timestamp) -> Vec<Action> {
+        self.last_sign = now;
+        if self.is_over() {
+            return vec![];
+        }
+        self.cancelled.get_or_insert(now);
+        match self.phase {
+            Phase::Claimed | Phase::Running => vec![],
+            _ => self.end(Ending::new(Reason::Cancelled, "somebody cancelled the job before it began".to_owned()), now),
+        }
     }
 }
 

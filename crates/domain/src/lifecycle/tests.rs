@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod cancelling;
 mod end;
 mod model;
 mod run;

@@ -54,6 +54,12 @@ impl Life {
                 let how = format!("its executor did not ask for the task within {} s", seconds(limits.claim));
                 self.died(Reason::ClaimTimeout, how, now, limits)
             }
+            Phase::Claimed | Phase::Running
+                if self.cancelled.is_some_and(|at| now.duration_since(at) >= limits.cancel_grace) =>
+            {
+                let late = format!("its runner did not end within {} s of the cancel", seconds(limits.cancel_grace));
+                self.end(Ending::new(Reason::CancelDeadline, late), now)
+            }
             Phase::Claimed | Phase::Running if now >= self.deadline => {
                 let ran = seconds(now.duration_since(self.fetched_at));
                 self.end(
@@ -90,7 +96,7 @@ impl Life {
     }
 
     fn pulse_is_due(&self, now: Timestamp, limits: &Limits) -> bool {
-        if self.is_over() {
+        if self.is_over() || self.is_cancelling() {
             return false;
         }
         // What a former process saw of the steps may be old: the runner speaks first.

@@ -74,7 +74,7 @@ impl Stage {
         let proxy = Proxy::start(cast.gitea.address(), calls, Arc::clone(&register)).await?;
         let (desk, dir) = (Desk::open().await?, workplace(&programs.place)?);
         let (runner, own) = (dir.path().join("stand-in-runner"), std::env::current_exe()?);
-        stand_in::program(&runner, &own, programs.stand_in, desk.address(), scene.runners())?;
+        stand_in::program(&runner, &own, programs.stand_in, desk.address(), scene.runners(), stand_in::VERSION)?;
         let settings = crate::real::Settings {
             program: programs.controller.clone(),
             capacity: 1,

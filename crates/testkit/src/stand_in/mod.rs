@@ -45,8 +45,8 @@ const CONFIG: &str = "GDR_STAND_IN_CONFIG";
 /// How often the official runner reports the state of a job (`runner.state_report_interval`).
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The version it says it has.
-pub(crate) const VERSION: &str = "1.0.8";
+/// The version it has by itself.
+pub const VERSION: &str = "1.0.8";
 
 /// How a stand-in behaves beyond its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,11 +60,18 @@ pub enum Temper {
 }
 
 /// Writes a program to `path` that answers and behaves as the stand-in: a shell script that starts `binary` with
-/// `arguments` that make it call [`run`] and nothing else.
+/// `arguments` that make it call [`run`] and nothing else. Asked for its version it says this one.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn program(path: &Path, binary: &Path, arguments: &[&str], desk: &str, temper: Temper) -> io::Result<()> {
+pub fn program(
+    path: &Path,
+    binary: &Path,
+    arguments: &[&str],
+    desk: &str,
+    temper: Temper,
+    version: &str,
+) -> io::Result<()> {
     let temper = match temper {
         Temper::Even => String::new(),
         Temper::Impatient(times) => format!("{IMPATIENT}={times}"),
@@ -72,7 +79,7 @@ pub fn program(path: &Path, binary: &Path, arguments: &[&str], desk: &str, tempe
     };
     let script = format!(
         "#!/bin/sh\n\
-         if [ \"$1\" = --version ]; then echo 'gitea-runner version v{VERSION}'; exit 0; fi\n\
+         if [ \"$1\" = --version ]; then echo 'gitea-runner version v{version}'; exit 0; fi\n\
          if [ \"$2\" = --help ]; then echo ' --once'; exit 0; fi\n\
          {DESK}={desk} {temper} {CONFIG}=\"$4\" exec '{}' {}\n",
         binary.display(),

@@ -51,6 +51,8 @@ pub struct Plan {
     pub gitea: gitea::Settings,
     /// So many FetchTask answers are lost between each executor and its runner.
     pub impatient: u32,
+    /// The version that the runner says it has; none: its own.
+    pub runner_version: Option<&'static str>,
 }
 
 impl Plan {
@@ -113,7 +115,8 @@ impl World {
         let runner = dir.path().join("stand-in-runner");
         let binary = must(std::env::current_exe(), "this program");
         let temper = stand_in::Temper::Impatient(plan.impatient);
-        must(stand_in::program(&runner, &binary, programs.stand_in, desk.address(), temper), "the stand-in");
+        let version = plan.runner_version.unwrap_or(stand_in::VERSION);
+        must(stand_in::program(&runner, &binary, programs.stand_in, desk.address(), temper, version), "the stand-in");
         let set = plan.settings.iter().map(|(name, value)| format!("{name}={value}"));
         let set = set.chain([stand_in::shown(&binary)]).flat_map(|setting| ["--set".to_owned(), setting]);
         let settings = crate::real::Settings {

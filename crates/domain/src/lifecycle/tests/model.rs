@@ -83,6 +83,7 @@ fn every_event(current: Epoch) -> Vec<Event> {
         Event::RowsSent { end: 7 },
         Event::LogStored { ack: 7 },
         Event::LogSealed,
+        Event::CancelAsked,
         Event::TaskUnknown,
         Event::ExecutorAbsent,
         Event::PayloadFound,
