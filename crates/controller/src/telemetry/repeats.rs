@@ -20,7 +20,8 @@ use crate::config::LogFormat;
 
 /// The pause between two lines that are the same.
 const PAUSE: Duration = Duration::from_secs(5 * 60);
-/// More kinds of lines than this are not remembered for longer than they have to be.
+/// Kinds of lines in one generation. Nearly every line of a job is of a kind of its own: what is remembered must not grow
+/// with the number of jobs.
 const KINDS: usize = 1024;
 
 /// Tells the time; a test brings its own.
@@ -31,7 +32,7 @@ pub(super) struct Summed<F> {
     inner: F,
     form: LogFormat,
     now: Now,
-    told: Mutex<HashMap<u64, Told>>,
+    memory: Mutex<Memory>,
 }
 
 #[derive(Clone, Copy)]
@@ -40,25 +41,45 @@ struct Told {
     left_out: u64,
 }
 
+/// What was told, in two generations. Who is told again is in the younger one; when that is full, the older one is forgotten:
+/// a line that has not come for at least [`KINDS`] other kinds.
+#[derive(Default)]
+struct Memory {
+    young: HashMap<u64, Told>,
+    old: HashMap<u64, Told>,
+}
+
+impl Memory {
+    fn take(&mut self, kind: u64) -> Option<Told> {
+        self.young.remove(&kind).or_else(|| self.old.remove(&kind))
+    }
+
+    fn put(&mut self, kind: u64, told: Told) {
+        if self.young.len() >= KINDS {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(kind, told);
+    }
+}
+
 impl<F> Summed<F> {
     pub(super) fn new(inner: F, form: LogFormat, now: Now) -> Self {
-        Self { inner, form, now, told: Mutex::default() }
+        Self { inner, form, now, memory: Mutex::default() }
     }
 
     /// How many lines like this were left out before it; none: it is left out as well.
     fn admit(&self, kind: u64) -> Option<u64> {
         let now = (self.now)();
-        let recent = |told: &Told| now.saturating_duration_since(told.at) < PAUSE;
-        let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() > KINDS {
-            all.retain(|_, told| recent(told));
-        }
-        if let Some(told) = all.get_mut(&kind).filter(|told| recent(told)) {
-            told.left_out += 1;
-            return None;
-        }
-        let before = all.insert(kind, Told { at: now, left_out: 0 });
-        Some(before.map_or(0, |told| told.left_out))
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = memory.take(kind);
+        let (told, admitted) = match before {
+            Some(told) if now.saturating_duration_since(told.at) < PAUSE => {
+                (Told { left_out: told.left_out + 1, ..told }, None)
+            }
+            _ => (Told { at: now, left_out: 0 }, Some(before.map_or(0, |told| told.left_out))),
+        };
+        memory.put(kind, told);
+        admitted
     }
 }
 
@@ -137,5 +158,23 @@ impl Visit for Kind {
 
     fn record_i64(&mut self, field: &Field, value: i64) {
         self.record_u64(field, value.unsigned_abs());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NEW-142: what is remembered does not grow with the number of jobs, and a line that goes on is left out all along.
+    #[test]
+    fn many_kinds_of_lines() {
+        let summed = Summed::new((), LogFormat::Json, Instant::now);
+        assert_eq!(summed.admit(0), Some(0));
+        for kind in 1..100_000 {
+            assert_eq!(summed.admit(kind), Some(0));
+            assert!(!kind.is_multiple_of(500) || summed.admit(0).is_none(), "after {kind} others");
+        }
+        let memory = summed.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(memory.young.len() + memory.old.len() <= 2 * KINDS);
     }
 }
