@@ -247,7 +247,7 @@ impl Fetch {
             Err(error) => {
                 self.ops.readiness.set(|conditions| conditions.unwritten = Some(error.to_string()));
                 scheduler_error(&format!("dispatch Gitea task {}: {error}", message.id.task()));
-                self.board.apply(message.id, Event::WaitsFor { what: error.to_string() });
+                self.board.apply(message.id, Event::WaitsFor { what: format!("room in the queue: {error}") });
                 Err(error)
             }
         }

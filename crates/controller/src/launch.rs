@@ -184,7 +184,7 @@ impl Launch {
             Ok(opened) => opened,
             Err(closed) => {
                 let at = self.board.now().saturating_add(RETRY).unwrap_or_else(|_| self.board.now());
-                self.board.apply(delivery.id, Event::WaitsFor { what: closed.to_string() });
+                self.board.apply(delivery.id, Event::WaitsFor { what: format!("a key that opens it: {closed}") });
                 self.queue.settle(delivery.key(), Disposition::Retry { at, error: closed.to_string() }).await?;
                 return Ok(true);
             }

@@ -60,7 +60,7 @@ impl Launch {
             Life::fetched(row.enqueued_at, row.enqueued_at.saturating_add(wait).unwrap_or(Timestamp::MAX), vec![]);
         let life = life.found_waiting(self.board.now(), row.attempts, Some(closed.to_string()));
         self.board.insert(row.id, None, self.lane(row.id), life);
-        self.board.apply(row.id, Event::WaitsFor { what: closed.to_string() });
+        self.board.apply(row.id, Event::WaitsFor { what: format!("a key that opens it: {closed}") });
     }
 
     /// A message in the queue is held, whoever put it there: by a former process, or by the fetch room a moment ago.

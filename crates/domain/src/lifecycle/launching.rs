@@ -63,7 +63,7 @@ impl Life {
         }
         self.last_error = Some(cause.clone());
         self.last_failure = Some(Reason::BackendUnavailable);
-        self.waits_for(cause);
+        self.waits_for(format!("another attempt to make an executor: {cause}"));
         self.not_before = retry_at;
         self.enter(Phase::Waiting, now);
         vec![Action::Wake]

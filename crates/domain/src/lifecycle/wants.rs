@@ -84,6 +84,7 @@ impl Life {
             return Some(MessageWant::Remove);
         }
         let given_back = self.phase == Phase::Waiting && self.leased;
-        given_back.then(|| MessageWant::GiveBack { at: self.not_before, error: self.waiting_for.clone() })
+        given_back
+            .then(|| MessageWant::GiveBack { at: self.not_before, error: self.last_error.clone().unwrap_or_default() })
     }
 }

@@ -13,7 +13,7 @@ fn executors_that_die_before_the_claim_are_replaced() {
         assert!(walk.wants().removal && !walk.wants().launch, "the dead one goes first");
         assert_eq!(
             walk.wants().message,
-            Some(MessageWant::GiveBack { at: at(walk.now + pause), error: walk.life.waiting_for.clone() })
+            Some(MessageWant::GiveBack { at: at(walk.now + pause), error: "exit 1".to_owned() })
         );
         walk = walk.settled(Settlement::GivenBack).on(Event::ExecutorAbsent);
         assert_eq!(walk.wants().launch, pause == 0);
