@@ -105,11 +105,13 @@ impl KeyRing {
         [Some(&self.current), self.previous.as_ref()].into_iter().flatten()
     }
 
-    /// The capability of one incarnation; the same inputs always give the same text (WRK-7). `expires` counts in whole
-    /// seconds.
+    /// The capability of one incarnation; the same inputs always give the same text (WRK-7). It expires at `expires` or
+    /// within the second after it, since it tells whole seconds: never before, or its holder would be told to stop at a
+    /// moment when nothing has ended yet.
     #[must_use]
     pub fn issue(&self, instance: &InstanceId, id: AssignmentId, epoch: Epoch, expires: Timestamp) -> Capability {
-        form_2(&self.current, instance, id, epoch, expires.as_second())
+        let begun = i64::from(expires.subsec_nanosecond() > 0);
+        form_2(&self.current, instance, id, epoch, expires.as_second() + begun)
     }
 
     /// Checks a capability in constant time: only the very text that [`Self::issue`] makes, or made with the previous
@@ -225,6 +227,18 @@ mod tests {
         assert_eq!(capability.expose(), FORM_2);
         let grant = ring.verify(FORM_2, &instance("f66f031b"), id(42)).unwrap();
         assert_eq!(grant, Grant { epoch: Epoch::FIRST, expires: expires() });
+    }
+
+    /// NEW-30, NEW-159: a capability that expired before its deadline would stop a job for no reason that anybody knows.
+    #[test]
+    fn it_never_expires_before_its_deadline() {
+        let (ring, instance) = (ring(KEY, None), instance("f66f031b"));
+        for (nanoseconds, later) in [(0, 0), (1, 1), (999_999_999, 1)] {
+            let deadline = Timestamp::new(1_900_000_000, nanoseconds).unwrap();
+            let capability = ring.issue(&instance, id(42), Epoch::FIRST, deadline);
+            let grant = ring.verify(capability.expose(), &instance, id(42)).unwrap();
+            assert_eq!(grant.expires, Timestamp::from_second(1_900_000_000 + later).unwrap());
+        }
     }
 
     /// CAP-1, F107: bound to instance, assignment, epoch and expiry; only the one spelling is good.

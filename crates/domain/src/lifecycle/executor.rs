@@ -67,13 +67,13 @@ impl Life {
         self.said_goodbye = true;
         let mut actions = match self.phase {
             Phase::Creating | Phase::Bound | Phase::Offered => self.died(Reason::ExecutorExited, how, now, limits),
-            Phase::Claimed | Phase::Running if parting == Parting::CutOff || self.interrupted.is_some() => {
+            Phase::Claimed | Phase::Running if parting == Parting::CutOff => {
                 self.end(Ending::interrupted("a signal cut the job off"), now)
             }
             Phase::Claimed | Phase::Running if parting == Parting::Undelivered => {
-                self.end(Ending::new(Reason::ResultLost, how), now)
+                self.left_its_job(Reason::ResultLost, how, now)
             }
-            Phase::Claimed | Phase::Running => self.end(Ending::new(Reason::ExecutorExited, how), now),
+            Phase::Claimed | Phase::Running => self.left_its_job(Reason::ExecutorExited, how, now),
             _ => vec![Action::Wake],
         };
         actions.push(Action::GoOn);
@@ -102,14 +102,24 @@ impl Life {
         self.executor = Executor::Ended;
         match self.phase {
             Phase::Creating | Phase::Bound | Phase::Offered => self.died(reason, how, now, limits),
-            Phase::Claimed | Phase::Running if self.interrupted.is_some() => {
-                self.end(Ending::interrupted("a signal cut the job off"), now)
-            }
-            Phase::Claimed | Phase::Running => self.end(Ending::new(reason, how), now),
+            Phase::Claimed | Phase::Running => self.left_its_job(reason, how, now),
             // Every list shows it again: only the first time is news.
             _ if seen_before => vec![],
             _ => vec![Action::Wake],
         }
+    }
+
+    /// It has gone, and its runner said no end that counts. Beyond the deadline nothing of it does: its capability has
+    /// expired, its runner heard CANCELLED, and that it obeyed at once is no cause (NEW-30, NEW-159).
+    fn left_its_job(&mut self, reason: Reason, how: String, now: Timestamp) -> Vec<Action> {
+        let ending = if self.interrupted.is_some() {
+            Ending::interrupted("a signal cut the job off")
+        } else if now >= self.deadline {
+            self.at_its_deadline(now)
+        } else {
+            Ending::new(reason, how)
+        };
+        self.end(ending, now)
     }
 
     pub(super) fn on_executor_absent(&mut self, now: Timestamp, limits: &Limits) -> Vec<Action> {

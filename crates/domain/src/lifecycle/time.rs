@@ -60,13 +60,7 @@ impl Life {
                 let late = format!("its runner did not end within {} s of the cancel", seconds(limits.cancel_grace));
                 self.end(Ending::new(Reason::CancelDeadline, late), now)
             }
-            Phase::Claimed | Phase::Running if now >= self.deadline => {
-                let ran = seconds(now.duration_since(self.fetched_at));
-                self.end(
-                    Ending::new(Reason::Deadline, format!("the job reached its deadline {ran} s after its fetch")),
-                    now,
-                )
-            }
+            Phase::Claimed | Phase::Running if now >= self.deadline => self.end(self.at_its_deadline(now), now),
             Phase::Claimed | Phase::Running
                 if self.interrupted.is_some_and(|at| now.duration_since(at) >= limits.interrupted) =>
             {
@@ -83,6 +77,11 @@ impl Life {
             Phase::Ending(_) if here >= limits.endless => self.left_to_gitea(now),
             _ => vec![],
         }
+    }
+
+    pub(super) fn at_its_deadline(&self, now: Timestamp) -> Ending {
+        let ran = now.duration_since(self.fetched_at).as_secs();
+        Ending::new(Reason::Deadline, format!("the job reached its deadline {ran} s after its fetch"))
     }
 
     /// Gitea took no end for as long as it lets any task run: its own sweep ends it, and nothing of it is kept for that.

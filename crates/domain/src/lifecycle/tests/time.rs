@@ -57,6 +57,21 @@ fn every_state_has_a_deadline() {
     assert_eq!(*gone.life.phase(), Phase::Gone);
 }
 
+/// NEW-29, NEW-30, NEW-159: a runner that hears CANCELLED at its deadline may end before anybody looks at the clock: the
+/// reason is the deadline all the same, unless a signal came before.
+#[test]
+fn who_goes_at_the_deadline_goes_because_of_it() {
+    let epoch = Epoch::FIRST;
+    let gone = || Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "exit 0".to_owned() };
+    let goodbye = || Event::Goodbye { epoch, how: "exit 0".to_owned(), parting: Parting::Clean };
+    let just_before = Walk { now: 9_999, ..Walk::running() };
+    let at_once = || Walk { now: 10_000, ..Walk::running() };
+    just_before.on(gone()).ends_as(Reason::ExecutorExited);
+    at_once().on(gone()).ends_as(Reason::Deadline);
+    at_once().on(goodbye()).ends_as(Reason::Deadline);
+    Walk { now: 10_000, ..Walk::running().on(Event::Interrupted { epoch }) }.on(gone()).ends_as(Reason::Interrupted);
+}
+
 /// NEW-31, NEW-30: Gitea's endless limit, not the run limit, decides whether a task that waited may still start.
 #[test]
 fn a_wait_is_judged_by_the_endless_limit_of_gitea() {
