@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use testkit::gitea::{FaultSpec, Gitea, JobId, Latency, Method, Status, Sweep};
+use testkit::stand_in::Temper;
 use testkit::world::{Allowance, Plan, SOON, World, job};
 
 use crate::{planned, world};
@@ -113,7 +114,7 @@ async fn of_the_question_for_work() {
 /// asks again: one execution.
 #[tokio::test]
 async fn of_the_facade() {
-    let world = planned(Plan { impatient: 3, ..Plan::capacity(2) }).await;
+    let world = planned(Plan { temper: Temper::Impatient(3), ..Plan::capacity(2) }).await;
     world.gitea.set_latency(Latency::fixed(Duration::from_millis(60)));
     let jobs = world.push([job("one", &["say here"]), job("two", &["say here"])]);
     world.all_succeed(&jobs, SOON).await;

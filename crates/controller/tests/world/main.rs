@@ -13,6 +13,7 @@ mod jobs;
 mod lost_answers;
 mod poison;
 mod proxy;
+mod reasons;
 mod restart;
 mod rotation;
 mod scheduling;

@@ -169,10 +169,11 @@ impl Job<'_> {
 
     /// A call that the official runner would not make.
     async fn attempt(&self, what: &str) {
-        let with_steps = |result: TaskResult, steps| {
-            let state = TaskState { id: self.task.id, result: result.into(), steps, ..Default::default() };
+        let of_task = |id, result: TaskResult, steps| {
+            let state = TaskState { id, result: result.into(), steps, ..Default::default() };
             UpdateTaskRequest { state: Some(state).into(), ..Default::default() }
         };
+        let with_steps = |result, steps| of_task(self.task.id, result, steps);
         let state = |result| with_steps(result, vec![]);
         let answer = match what {
             "declare" => self.calls.try_declare().await,
@@ -181,6 +182,7 @@ impl Job<'_> {
             "bare-success" => self.answer_to(&state(TaskResult::Success)).await,
             "failure" => self.answer_to(&state(TaskResult::Failure)).await,
             "state" => self.answer_to(&state(TaskResult::Unspecified)).await,
+            "another-task" => self.answer_to(&of_task(self.task.id + 1, TaskResult::Success, vec![])).await,
             _ => {
                 let request = UpdateLogRequest { task_id: self.task.id, index: 5000, ..Default::default() };
                 in_words(&self.calls.update_log(&request).await)

@@ -39,6 +39,8 @@ const DESK: &str = "GDR_DESK";
 const IMPATIENT: &str = "GDR_IMPATIENT";
 /// Whether the runner of a first executor ends at once.
 const DIES_FIRST: &str = "GDR_DIES_FIRST";
+/// Whether it never asks for its task.
+const IDLE: &str = "GDR_IDLE";
 /// The configuration that the executor wrote.
 const CONFIG: &str = "GDR_STAND_IN_CONFIG";
 
@@ -49,14 +51,17 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 pub const VERSION: &str = "1.0.8";
 
 /// How a stand-in behaves beyond its job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Temper {
     /// As the official runner.
+    #[default]
     Even,
     /// It gives up its first so many FetchTask calls before an answer can come.
     Impatient(u32),
     /// The one of an assignment's first executor ends before it asks for its task.
     DiesFirst,
+    /// It declares itself and never asks for its task.
+    Idle,
 }
 
 /// Writes a program to `path` that answers and behaves as the stand-in: a shell script that starts `binary` with
@@ -76,6 +81,7 @@ pub fn program(
         Temper::Even => String::new(),
         Temper::Impatient(times) => format!("{IMPATIENT}={times}"),
         Temper::DiesFirst => format!("{DIES_FIRST}=yes"),
+        Temper::Idle => format!("{IDLE}=yes"),
     };
     let script = format!(
         "#!/bin/sh\n\
@@ -187,8 +193,9 @@ async fn serve(desk: Desk, places: Places) -> anyhow::Result<i32> {
     let calls = Calls::new(&places);
     // Any error of Declare ends the official runner at once.
     calls.declare().await?;
+    let idle = std::env::var_os(IDLE).is_some();
     let task = tokio::select! {
-        task = poll(&calls, &places) => task,
+        task = poll(&calls, &places), if !idle => task,
         () = terminated.cancelled() => return Ok(0),
     };
     job::run(task, &calls, &desk, &places, terminated).await?;

@@ -49,8 +49,8 @@ pub(super) enum Word {
     TerminateSelf,
     /// `leave-behind`: a process in a session of its own.
     LeaveBehind,
-    /// `try declare|fetch|success|bare-success|failure|state|rows`: a call past the reporter; its answer is told to the
-    /// desk. `success` closes every step, `bare-success` names none.
+    /// `try declare|fetch|success|bare-success|failure|state|another-task|rows`: a call past the reporter; its answer is
+    /// told to the desk. `success` closes every step, `bare-success` names none, `another-task` is of somebody else's.
     Try(String),
     /// `proxy METHOD TARGET [HEADER=VALUE …]`: a request to the proxy; the status is told to the desk.
     Proxy { method: String, target: String, headers: Vec<(String, String)> },

@@ -22,6 +22,8 @@ pub enum Allowance {
     Gaps,
     /// The state folder lost its registration once.
     RegisteredAgain,
+    /// A message was taken out of the queue.
+    MessageLost,
 }
 
 const LONGEST_GAP: Duration = Duration::from_secs(60);

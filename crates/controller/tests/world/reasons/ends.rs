@@ -1,0 +1,85 @@
+//! Tasks that a runner began.
+
+use domain::reason::Reason;
+use testkit::gitea::{Gitea, JobId};
+use testkit::real::Signal;
+use testkit::world::{Plan, World, job};
+
+use super::shows;
+use crate::{planned, world};
+
+/// A job that waits in the middle of the second of its three steps, as Gitea knows.
+async fn in_the_middle(world: &World) -> JobId {
+    let job = world.push_one(job("long", &["say first", "say second\ngate never", "say third"]));
+    let stored = |gitea: &Gitea| {
+        let state = gitea.state(job);
+        state.rows().contains(&"second") && state.steps.get(1).is_some_and(|step| step.log_length > 0)
+    };
+    world.gitea_shows("its rows are stored", stored).await;
+    job
+}
+
+/// NEW-29, NEW-26, F62, T7: the executor is killed.
+#[tokio::test]
+async fn an_executor_that_was_killed() {
+    let world = world(1).await;
+    let job = in_the_middle(&world).await;
+    world.signal_only(&world.executor_processes(), Signal::Kill);
+    shows(&world, job, Reason::ExecutorExited).await;
+    world.finish().await;
+}
+
+/// NEW-29, NEW-26, T7: everything of it is killed at once, so that nobody could say how it ended.
+#[tokio::test]
+async fn an_executor_that_vanished() {
+    let world = world(1).await;
+    let job = in_the_middle(&world).await;
+    world.processes().iter().for_each(|process| process.signal(Signal::Stop));
+    world.processes().iter().for_each(|process| process.signal(Signal::Kill));
+    shows(&world, job, Reason::ExecutorLost).await;
+    world.finish().await;
+}
+
+/// NEW-29, NEW-26, T7: its folder is taken away.
+#[tokio::test]
+async fn an_executor_that_was_deleted() {
+    let world = world(1).await;
+    let job = in_the_middle(&world).await;
+    let folder = world.state().join("executors").join(&world.executors()[0]);
+    world.processes().iter().for_each(|process| process.signal(Signal::Stop));
+    let aside = world.state().join("aside");
+    std::fs::rename(folder, &aside).unwrap();
+    shows(&world, job, Reason::ExecutorDeleted).await;
+    world.processes().iter().for_each(|process| process.signal(Signal::Kill));
+    std::fs::remove_dir_all(aside).unwrap();
+    world.finish().await;
+}
+
+/// NEW-29, NEW-158, T57, T79: SIGTERM to the executor.
+#[tokio::test]
+async fn a_job_that_was_cut_off() {
+    let world = world(1).await;
+    let job = in_the_middle(&world).await;
+    world.signal_only(&world.executor_processes(), Signal::Terminate);
+    shows(&world, job, Reason::Interrupted).await;
+    world.finish().await;
+}
+
+/// NEW-29, NEW-30, F68: a job that goes on reporting beyond its limit.
+#[tokio::test]
+async fn a_job_that_takes_too_long() {
+    let world = planned(Plan::capacity(1).set("RUN_LIMIT", "60s")).await;
+    let job = in_the_middle(&world).await;
+    shows(&world, job, Reason::Deadline).await;
+    world.finish().await;
+}
+
+/// NEW-29, NEW-112, F110: the facade refuses a last report, and there is no other.
+#[tokio::test]
+async fn a_report_that_was_refused() {
+    let world = world(1).await;
+    let job = world.push_one(job("strange", &["say here", "try another-task\nvanish", "say never"]));
+    shows(&world, job, Reason::ResultLost).await;
+    assert_eq!(world.desk.told(world.task_of(job), "tried"), ["another-task permission_denied"]);
+    world.finish().await;
+}
