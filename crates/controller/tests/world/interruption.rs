@@ -1,6 +1,7 @@
 //! A job that a signal cut off is never a success, whatever its runner says.
 
-use testkit::gitea::{JobId, Status};
+use connectrpc::ErrorCode;
+use testkit::gitea::{FaultSpec, JobId, Method, Status};
 use testkit::real::Signal;
 use testkit::world::{Plan, SOON, World, job};
 
@@ -15,7 +16,7 @@ async fn assert_interrupted(world: &World, job: JobId) {
     assert!(shown.into_iter().any(|row| row.contains("interrupted")), "not on the page: {page:?}");
 }
 
-/// T79, NEW-158, F156: SIGTERM to the executor, in a first and in a last step, with a runner that reports success and
+/// T57, T79, NEW-158, F156: SIGTERM to the executor, in a first and in a last step, with a runner that reports success and
 /// with one that goes without a word.
 #[tokio::test]
 async fn sigterm_to_the_executor() {
@@ -31,6 +32,50 @@ async fn sigterm_to_the_executor() {
         assert_interrupted(&world, job).await;
     }
     world.finish().await;
+}
+
+/// T57, NEW-158, NEW-61, F80: SIGTERM to the executor in the phases around its job. Before the claim nothing is lost: another
+/// one takes the task. After the end that its runner told, also while nobody could hear it, that end stands.
+#[tokio::test]
+async fn sigterm_to_the_executor_around_its_job() {
+    let mut world = world(1).await;
+    let early = world.push_one(job("early", &["say here"]));
+    world.eventually("its executor exists", SOON, |world| exactly(1, world.executors().len())).await;
+    // The claim asks Gitea first.
+    let away = FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX);
+    world.gitea.fail_next(Method::UpdateTask, away);
+    world.eventually("its runner was started", SOON, |world| exactly(1, world.runners().len())).await;
+    world.signal_only(&world.executor_processes(), Signal::Terminate);
+    let replaced = |world: &World| world.log().contains("executor_lost").then_some(()).ok_or_else(|| world.log());
+    world.eventually("it has gone", SOON, replaced).await;
+    world.gitea.clear_faults();
+    assert_succeeded(&world, early).await;
+
+    let told = world.push_one(job("told", &["on-cancel ignore\non-sigterm leave\nsay here\ntry success\ngate never"]));
+    world.ends_as(told, Status::Success, SOON).await;
+    world.signal_only(&world.executor_processes(), Signal::Terminate);
+    world.nothing_left().await;
+    assert_succeeded(&world, told).await;
+
+    let late = world.push_one(job("late", &["say here\ngate late"]));
+    world.desk.arrived("late", 1, SOON).await;
+    world.kill9();
+    world.desk.open_gate("late");
+    world.eventually("the runner has gone", SOON, |world| exactly(0, world.runners().len())).await;
+    world.signal_only(&world.executor_processes(), Signal::Terminate);
+    world.restart();
+    assert_succeeded(&world, late).await;
+    world.finish().await;
+}
+
+async fn assert_succeeded(world: &World, job: JobId) {
+    let state = world.ends_as(job, Status::Success, SOON).await;
+    assert!(!state.rows().iter().any(|row| row.contains("interrupted")), "{:?}", state.rows());
+    assert_eq!(world.desk.executions()[&world.task_of(job)], 1);
+}
+
+fn exactly(count: usize, found: usize) -> Result<(), String> {
+    if found == count { Ok(()) } else { Err(format!("{found} instead of {count}")) }
 }
 
 /// T84, NEW-168, F156: SIGTERM that reaches the runner alone, from outside and from one of its own steps.

@@ -5,6 +5,7 @@
 mod cancel;
 mod cancelling;
 mod clock;
+mod fencing;
 mod gitea_away;
 mod hostile;
 mod identity;

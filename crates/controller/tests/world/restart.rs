@@ -165,6 +165,25 @@ async fn a_report_outlives_its_executor() {
     world.finish().await;
 }
 
+/// T9, NEW-112, F110: the same on a disk that takes no file of the executor's any more: what it keeps is in its memory, and
+/// arrives all the same.
+#[tokio::test]
+async fn a_report_that_cannot_be_written_is_delivered_from_memory() {
+    let mut world = world(1).await;
+    let job = in_the_middle(&world).await;
+    world.kill9();
+    let folder = world.state().join("executors").join(&world.executors()[0]);
+    // Nothing can be written in the place of a folder.
+    std::fs::create_dir(folder.join("own/last-report.new")).unwrap();
+    world.desk.open_gate("middle");
+    world.eventually("the runner has gone", SOON, |world| none(world.runners().len())).await;
+    let told = std::fs::read_to_string(folder.join("executor.log")).unwrap();
+    assert!(told.contains("the last report is in memory only") && !folder.join("own/last-report").exists(), "{told}");
+    world.restart();
+    assert_nothing_lost(&world, job).await;
+    world.finish().await;
+}
+
 /// T5, NEW-148, NEW-163, NEW-26: Gitea has the result, the executor has gone, and the controller is killed before it could note the
 /// end. The next one asks before it says anything of its own: no second outcome is told.
 #[tokio::test]
