@@ -1,6 +1,7 @@
 //! Executors that are frozen while the world goes on without them, and thaw (NEW-4, NEW-58, NEW-61, NEW-63, NEW-159).
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use connectrpc::ErrorCode;
 use testkit::gitea::{FaultSpec, Gitea, Method, Status};
@@ -8,6 +9,9 @@ use testkit::real::{Process, Signal};
 use testkit::world::{SOON, World, job};
 
 use crate::world;
+
+/// A runner that polls on has 5 s until SIGTERM and 5 s more until SIGKILL; its next keep-alive would come later than this.
+const GONE: Duration = Duration::from_secs(15);
 
 /// All processes of the only executor, stopped, and its folder out of the controller's sight: it is gone as far as anybody
 /// can tell.
@@ -33,7 +37,7 @@ impl Frozen {
             0 => Ok(()),
             left => Err(format!("{left} processes")),
         };
-        world.eventually("nothing of it runs", SOON, left).await;
+        world.eventually("nothing of it runs", GONE, left).await;
         std::fs::remove_dir_all(self.aside).unwrap();
     }
 }
