@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::Context as _;
-use syn::{Attribute, Expr, Item, ItemFn, Lit, Meta};
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, Expr, Item, Lit, Meta};
 
 use crate::sources::tracked;
 
@@ -89,7 +90,11 @@ impl Place {
     fn collect(&self, items: &[Item], found: &mut Vec<Test>) {
         for item in items {
             match item {
-                Item::Fn(function) if function.attrs.iter().any(is_test) => found.push(self.test(function)),
+                Item::Fn(function) => found.extend(self.test(&function.attrs, &function.sig.ident)),
+                Item::Macro(block) if block.mac.path.is_ident("proptest") => {
+                    let properties = block.mac.parse_body::<Properties>().map_or_else(|_| Vec::new(), |block| block.0);
+                    found.extend(properties.iter().filter_map(|(attributes, name)| self.test(attributes, name)));
+                }
                 Item::Mod(module) => {
                     let modules = self.modules.iter().cloned().chain([module.ident.to_string()]).collect();
                     let inner = Self { package: self.package.clone(), target: self.target.clone(), modules };
@@ -100,11 +105,38 @@ impl Place {
         }
     }
 
-    fn test(&self, function: &ItemFn) -> Test {
-        let name = self.modules.iter().cloned().chain([function.sig.ident.to_string()]).collect::<Vec<_>>().join("::");
-        let lines = function.attrs.iter().filter_map(documentation).collect::<Vec<_>>();
+    /// None: it is no test.
+    fn test(&self, attributes: &[Attribute], function: &syn::Ident) -> Option<Test> {
+        if !attributes.iter().any(is_test) {
+            return None;
+        }
+        let name = self.modules.iter().cloned().chain([function.to_string()]).collect::<Vec<_>>().join("::");
+        let lines = attributes.iter().filter_map(documentation).collect::<Vec<_>>();
         let address = Address { package: self.package.clone(), target: self.target.clone(), name };
-        Test { address, comment: lines.join("\n") }
+        Some(Test { address, comment: lines.join("\n") })
+    }
+}
+
+/// The functions of a `proptest!` block: attributes and names. Their arguments (`x in strategy`) are no Rust.
+struct Properties(Vec<(Vec<Attribute>, syn::Ident)>);
+
+impl Parse for Properties {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        input.call(Attribute::parse_inner)?;
+        let mut functions = Vec::new();
+        while !input.is_empty() {
+            let attributes = input.call(Attribute::parse_outer)?;
+            input.parse::<syn::Token![fn]>()?;
+            functions.push((attributes, input.parse()?));
+            // Arguments and body.
+            for _ in 0..2 {
+                input.step(|cursor| {
+                    let after = cursor.token_tree().map(|(_group, after)| ((), after));
+                    after.ok_or_else(|| cursor.error("a function without an end"))
+                })?;
+            }
+        }
+        Ok(Self(functions))
     }
 }
 
@@ -145,6 +177,9 @@ mod tests {
         assert_eq!(addresses("crates/a/tests/world/restart.rs", plain), ["a world restart::holds:"]);
         assert_eq!(addresses("crates/a/tests/world/main.rs", plain), ["a world holds:"]);
         assert_eq!(addresses("crates/a/tests/one.rs", plain), ["a one holds:"]);
+        let property =
+            "proptest! { #![x] /// NEW-1: it\n #[test] fn holds(a in 1..2, b in any()) { c } fn not_me() {} }";
+        assert_eq!(addresses("crates/a/src/b.rs", property), ["a lib b::holds: NEW-1: it"]);
         assert!(Place::of(Path::new("crates/a/build.rs")).is_none());
     }
 
