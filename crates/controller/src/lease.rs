@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// NEW-59: the second one is told who holds the folder and what to do; the end of the first frees it.
+    /// NEW-59, F48: the second one is told who holds the folder and what to do; the end of the first frees it.
     #[tokio::test]
     async fn a_second_holder_is_refused_until_the_first_lets_go() {
         let dir = tempfile::tempdir().unwrap();

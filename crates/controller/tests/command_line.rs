@@ -83,8 +83,8 @@ fn completions_and_manual_pages() {
     assert!(text(&nowhere.stderr).contains("/nowhere: No such file"), "{}", text(&nowhere.stderr));
 }
 
-/// CFG-2, CMP-11: no word is the controller; everything that is missing is told at once, one JSON line each, and the
-/// last line is `runner stopped`.
+/// CFG-2, CMP-11, SCH-8: no word is the controller; everything that is missing is told at once, one JSON line each, and
+/// the last line is `runner stopped`.
 #[test]
 fn missing_settings_come_together() {
     let output = run(&[], &[("COMPONENTS", "scheduler,local-worker"), ("QUEUE", "embedded")]);
@@ -99,7 +99,7 @@ fn missing_settings_come_together() {
     assert!(last["error"].as_str().unwrap().contains("wrong settings"));
 }
 
-/// CMP-3, CMP-4, CMP-5: the texts of a wrong selection.
+/// CMP-3, CMP-4, CMP-5, SCH-8: the texts of a wrong selection.
 #[test]
 fn wrong_selections() {
     for (selection, part) in [

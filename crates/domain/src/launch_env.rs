@@ -246,7 +246,7 @@ mod tests {
         parse(&vars).err().unwrap_or_default().into_iter().map(|error| error.name).collect()
     }
 
-    /// BST-1: the names of requirements §2.2, complete and always the same.
+    /// BST-1, EXE-8: the names of requirements §2.2, complete and always the same.
     #[test]
     fn the_environment_is_that_of_the_specification() {
         let vars = env().to_env();

@@ -116,7 +116,8 @@ mod tests {
         panic!("a rule was broken")
     }
 
-    /// T73, NEW-150, F136: a room that returns and one that panics are both noticed, and the process ends with the reason.
+    /// T73, NEW-150, NEW-60, F136, F49: a room that returns and one that panics are both noticed, and the process ends
+    /// with the reason.
     #[tokio::test]
     async fn a_room_that_ends_is_the_end_and_its_reason() {
         let mut rooms = Rooms::new();

@@ -172,7 +172,7 @@ mod tests {
     const AT_ONCE: Duration = Duration::ZERO;
     const NEVER: Duration = Duration::from_secs(3600);
 
-    /// NEW-16: a line for every step, with its limit, and none for what did not happen.
+    /// NEW-16, NEW-60: a line for every step, with its limit, and none for what did not happen.
     #[tokio::test]
     async fn every_step_has_its_line() {
         let (_, lines) = drained(Limits::default(), [AT_ONCE; 3]).await;
@@ -199,7 +199,7 @@ mod tests {
         assert!(lines.last().unwrap().contains("stopping: transfers of jobs: not over after"), "{lines:#?}");
     }
 
-    /// NEW-16: what overruns its own limit holds up nothing else, and is told.
+    /// NEW-16, NEW-60: what overruns its own limit holds up nothing else, and is told.
     #[tokio::test]
     async fn a_step_that_overruns_is_told() {
         let (took, lines) = drained(hasty(), [NEVER, NEVER, AT_ONCE]).await;

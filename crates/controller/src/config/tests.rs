@@ -60,7 +60,7 @@ fn one_error(changes: &[(&str, &str)], part: &str) {
     assert!(matches!(&errors[..], [only] if only.contains(part)), "{changes:?}: {errors:#?}");
 }
 
-/// §2.1: values, units, derived instance id, defaults.
+/// §2.1, CFG-11: values, units, derived instance id, defaults.
 #[test]
 fn a_complete_configuration() {
     let dir = tempfile::tempdir().unwrap();

@@ -206,8 +206,8 @@ async fn a_task_that_ended_here_is_not_taken_again() {
     assert!(after.fetch.queue.list(LOCAL).await.unwrap().is_empty());
 }
 
-/// NEW-15, NEW-9: while a task cannot be written no other one is fetched, which a crash would lose with it; afterwards
-/// both are there.
+/// NEW-15, NEW-9, SCH-6: while a task cannot be written no other one is fetched, which a crash would lose with it;
+/// afterwards both are there.
 #[tokio::test]
 async fn nothing_is_fetched_while_the_queue_is_full() {
     let double = Double::start().await;

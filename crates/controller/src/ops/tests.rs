@@ -35,7 +35,8 @@ async fn get(url: String) -> (u16, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// NEW-131, NEW-134: readiness with reasons, metrics, status by the address file, and an end that waits for nobody.
+/// NEW-131, NEW-134, F115: readiness with reasons, metrics, status by the address file, and an end that waits for
+/// nobody.
 #[tokio::test]
 async fn the_ways_to_ask() {
     let dir = tempfile::tempdir().unwrap();

@@ -99,13 +99,14 @@ jobs:
     assert!(log.contains(said), "{log}");
 }
 
-/// NEW-110: an artifact is created, uploaded, finalized, listed and downloaded; bodies too go by the proxy's address.
+/// T59, NEW-110: an artifact is created, uploaded, finalized, listed and downloaded; bodies too go by the proxy's
+/// address.
 #[tokio::test]
 async fn a_job_sends_an_artifact_up_and_down() {
     assert_says(ARTIFACT_ROUND_TRIP, "artifact round trip of 300000 bytes").await;
 }
 
-/// NEW-110: the artifact protocol of version 3.
+/// T59, NEW-110: the artifact protocol of version 3.
 #[tokio::test]
 async fn a_job_sends_an_artifact_as_older_actions_do() {
     assert_says(ARTIFACT_V3_ROUND_TRIP, "artifact v3 round trip of 300001 bytes").await;

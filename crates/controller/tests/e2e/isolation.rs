@@ -118,8 +118,8 @@ async fn assert_nothing_is_found(user: Option<u32>) {
     }
 }
 
-/// NEW-170, NEW-171, NEW-173: a hostile step finds nothing of the controller and of the job beside it, in all of the file
-/// system, every process and every socket.
+/// T52, NEW-170, NEW-171, NEW-173, EXE-8: a hostile step finds nothing of the controller and of the job beside it, in
+/// all of the file system, every process and every socket.
 #[tokio::test]
 async fn a_hostile_step_finds_nothing() {
     assert_nothing_is_found(None).await;

@@ -7,8 +7,8 @@ use testkit::world::{Plan, SOON, World, job};
 
 use crate::programs;
 
-/// NEW-151, F17: Gitea's clock is an hour ahead. It is measured and told with the remedy, and no verdict depends on it:
-/// a job runs to its end as ever.
+/// T35, NEW-151, F17: Gitea's clock is an hour ahead. It is measured and told with the remedy, and no verdict depends
+/// on it: a job runs to its end as ever.
 #[tokio::test]
 async fn an_hour_of_difference_is_told_and_changes_nothing() {
     let hour = Duration::from_secs(3600);

@@ -14,7 +14,7 @@ const HELD: Duration = Duration::from_secs(20);
 /// The ways of being away that end a call at once.
 const WAYS: [Away; 2] = [Away::Refusing, Away::Unavailable];
 
-/// NEW-13: at the start of a controller that is registered already.
+/// T34, NEW-13, F16: at the start of a controller that is registered already.
 #[tokio::test]
 async fn at_the_start() {
     let mut world = world(1).await;
@@ -33,9 +33,9 @@ async fn at_the_start() {
     world.finish().await;
 }
 
-/// In the middle of a job that writes on, and at its end: every row once, the true result, and the runner does not wait
-/// for it. Away behind closed doors, behind a reverse proxy, and with Gitea's own error for every call; in the last case
-/// the controller is killed meanwhile.
+/// T34, NEW-13, F16: in the middle of a job that writes on, and at its end: every row once, the true result, and the
+/// runner does not wait for it. Away behind closed doors, behind a reverse proxy, and with Gitea's own error for every
+/// call; in the last case the controller is killed meanwhile.
 #[tokio::test]
 async fn in_mid_job_and_at_its_end() {
     let set = |away: Away| move |gitea: &Gitea| gitea.set_away(away);

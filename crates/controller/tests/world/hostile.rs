@@ -4,85 +4,17 @@
 
 use std::time::Duration;
 
-use domain::capability::{Key, KeyRing};
-use domain::id::{AssignmentId, Epoch, InstanceId};
-use executor::identity::Identity;
 use testkit::gitea::{Gitea, JobId, Status};
 use testkit::world::{Plan, SOON, World, job};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::caller::{Caller, status};
 use crate::{planned, world};
-
-type Tls = tokio_rustls::client::TlsStream<TcpStream>;
 
 const LOG: &str = "/api/actions/runner.v1.RunnerService/UpdateLog";
 const MOST: usize = 16 << 20;
-
-/// What it takes to speak for an executor.
-struct Hostile {
-    identity: Identity,
-    facade: http::Uri,
-    facade_id: String,
-    credentials: String,
-}
-
-impl Hostile {
-    /// Speaks for the only executor of this task.
-    async fn of(world: &World, task: i64) -> Self {
-        let name = world.executors().into_iter().find(|name| name.starts_with(&format!("gitea-task-{task}-"))).unwrap();
-        let launch = std::fs::read(world.state().join("executors").join(&name).join("launch.json")).unwrap();
-        let launch: serde_json::Value = serde_json::from_slice(&launch).unwrap();
-        let told = |variable: &str| launch["env"][variable].as_str().unwrap().to_owned();
-        let (id, epoch) = (told("CI_ASSIGNMENT_ID"), name.rsplit_once("-e").unwrap().1);
-        let instance = name.strip_prefix(&format!("{id}-")).unwrap().rsplit_once("-e").unwrap().0;
-        let key = std::fs::read(world.state().join("keys/capability.key")).unwrap();
-        let ring = KeyRing::new(Key::new(key.trim_ascii()).unwrap(), None);
-        let (instance, epoch): (InstanceId, Epoch) = (instance.parse().unwrap(), epoch.parse().unwrap());
-        let number: AssignmentId = id.parse().unwrap();
-        let capability = ring.issue(&instance, number, epoch, told("CI_RUNNER_DEADLINE").parse().unwrap());
-        let own = told("CI_SPIFFE_ID").parse().unwrap();
-        Self {
-            identity: executor::identity::exact(&told("SPIFFE_ENDPOINT_SOCKET"), &own, SOON).await.unwrap(),
-            facade: told("CI_RUNNER_FACADE_URL").parse().unwrap(),
-            facade_id: told("CI_RUNNER_FACADE_SPIFFE_ID"),
-            credentials: format!("x-runner-uuid: {id}\r\nx-runner-token: {}\r\n", capability.expose()),
-        }
-    }
-
-    async fn connect(&self) -> Tls {
-        let connector = self.identity.connector(&self.facade_id.parse().unwrap()).unwrap();
-        connector.dial(&self.facade).await.unwrap()
-    }
-
-    /// Says `head` and `body`, with credentials and a Host in between, and returns everything that comes until the end
-    /// of the connection.
-    async fn exchange(&self, line: &str, headers: &str, body: &str) -> String {
-        self.say(&format!("{line}\r\n{}{headers}\r\n{body}", self.credentials)).await
-    }
-
-    async fn say(&self, bytes: &str) -> String {
-        let mut stream = self.connect().await;
-        // A server that has seen enough may close before the end.
-        let _broken = stream.write_all(bytes.as_bytes()).await;
-        let mut seen = Vec::new();
-        let read = async {
-            let mut part = [0; 4096];
-            while let Ok(length @ 1..) = stream.read(&mut part).await {
-                seen.extend_from_slice(&part[..length]);
-            }
-        };
-        timeout(SOON, read).await.unwrap_or_else(|_| panic!("no end after {bytes:?}"));
-        String::from_utf8_lossy(&seen).into_owned()
-    }
-}
-
-/// The status of the first answer; 0 when the connection was closed without one.
-fn status(answer: &str) -> u16 {
-    answer.split(' ').nth(1).map_or(0, |status| status.parse().unwrap())
-}
 
 /// A job in its middle, which its gate ends.
 async fn in_the_middle(world: &World, key: &str) -> (JobId, i64) {
@@ -92,13 +24,13 @@ async fn in_the_middle(world: &World, key: &str) -> (JobId, i64) {
     (job, world.task_of(job))
 }
 
-/// T19, T39, NEW-94, NEW-97, SRV-1, F100 to F103: whatever is malformed is refused by the facade itself, before Gitea sees
+/// T19, T39, NEW-94, NEW-97, SRV-1, F100–F103: whatever is malformed is refused by the facade itself, before Gitea sees
 /// anything, and nobody else's request is in it.
 #[tokio::test]
 async fn malformed_requests() {
     let world = world(2).await;
     let (first, task) = in_the_middle(&world, "first").await;
-    let hostile = Hostile::of(&world, task).await;
+    let hostile = Caller::of(&world, task).await;
     let ends = "Host: h\r\nConnection: close\r\n";
     let long = format!("{ends}x-long: {}\r\n", "x".repeat(64 << 10));
     let many: String = (0..200).map(|n| format!("x-{n}: {n}\r\n")).collect();
@@ -166,7 +98,7 @@ async fn strangers() {
     let world = world(2).await;
     let (first, one) = in_the_middle(&world, "first").await;
     let (second, two) = in_the_middle(&world, "second").await;
-    let (mine, theirs) = (Hostile::of(&world, one).await, Hostile::of(&world, two).await);
+    let (mine, theirs) = (Caller::of(&world, one).await, Caller::of(&world, two).await);
     let forged = mine.credentials.replace("c2.", "c2.00000000.");
     let others = mine.credentials.replace(&format!("gitea-task-{one}"), &format!("gitea-task-{two}"));
     for credentials in [String::new(), theirs.credentials.clone(), forged, others] {
@@ -197,7 +129,7 @@ async fn strangers() {
 async fn nothing_is_smuggled() {
     let world = world(1).await;
     let (first, task) = in_the_middle(&world, "first").await;
-    let hostile = Hostile::of(&world, task).await;
+    let hostile = Caller::of(&world, task).await;
     let inner = "GET /api/internal/x HTTP/1.1\r\nHost: h\r\n\r\n";
     let chunk = format!("{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
     for headers in [
@@ -223,7 +155,7 @@ async fn nothing_is_smuggled() {
 async fn a_flood() {
     let world = world(2).await;
     let (first, task) = in_the_middle(&world, "first").await;
-    let hostile = Hostile::of(&world, task).await;
+    let hostile = Caller::of(&world, task).await;
     let mut flood = JoinSet::new();
     let (swallowed, mut told) = tokio::sync::mpsc::unbounded_channel();
     for _ in 0..8 {
@@ -270,7 +202,7 @@ async fn connections_end_with_their_assignment() {
     let (second, two) = in_the_middle(&world, "second").await;
     let mut open = Vec::new();
     for task in [one, two] {
-        let hostile = Hostile::of(&world, task).await;
+        let hostile = Caller::of(&world, task).await;
         let mut stream = hostile.connect().await;
         let request = format!("GET /executor/v1/ready HTTP/1.1\r\nHost: h\r\n{}\r\n", hostile.credentials);
         stream.write_all(request.as_bytes()).await.unwrap();

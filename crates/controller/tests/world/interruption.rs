@@ -16,8 +16,8 @@ async fn assert_interrupted(world: &World, job: JobId) {
     assert!(shown.into_iter().any(|row| row.contains("interrupted")), "not on the page: {page:?}");
 }
 
-/// T57, T79, NEW-158, F156: SIGTERM to the executor, in a first and in a last step, with a runner that reports success and
-/// with one that goes without a word.
+/// T79, T57, NEW-158, F156: SIGTERM to the executor, in a first and in a last step, with a runner that reports success
+/// and with one that goes without a word.
 #[tokio::test]
 async fn sigterm_to_the_executor() {
     let world = world(1).await;

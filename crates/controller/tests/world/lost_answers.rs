@@ -17,8 +17,8 @@ async fn assert_exact(world: &World, job: JobId) {
     assert_eq!(state.page().steps, [first, vec!["second".to_owned()]]);
 }
 
-/// The answers to the next UpdateLog and UpdateTask calls are lost, in the middle of a job and to its end: the log has
-/// every row once, and there is one result.
+/// T83, NEW-32, NEW-102, F162: the answers to the next UpdateLog and UpdateTask calls are lost, in the middle of a job
+/// and to its end: the log has every row once, and there is one result.
 #[tokio::test]
 async fn of_rows_and_states() {
     let mut world = world(1).await;

@@ -2,9 +2,11 @@
 //! that a job lasts milliseconds and every fault of the far side can be ordered. Nothing here looks inside the program.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod caller;
 mod cancel;
 mod cancelling;
 mod clock;
+mod facade;
 mod fencing;
 mod gitea_away;
 mod hostile;

@@ -20,8 +20,8 @@ fn assert_refused(state: &JobState, reason: &str) {
     assert!(!readable || state.steps.iter().all(|step| step.status.is_end()), "{state:#?}");
 }
 
-/// Five that can never run, then three good ones, one push each: reasons on their pages, nothing made for them, the good
-/// ones run.
+/// T2, SCH-6, NEW-14, F02: five that can never run, then three good ones, one push each: reasons on their pages,
+/// nothing made for them, the good ones run.
 #[tokio::test]
 async fn five_of_them_before_three_good_ones() {
     let world = world(1).await;
@@ -46,7 +46,7 @@ async fn five_of_them_before_three_good_ones() {
     world.finish().await;
 }
 
-/// The report of a poison task fails three times: it is repeated, and good jobs do not wait for it.
+/// T2, SCH-6, F02: the report of a poison task fails three times: it is repeated, and good jobs do not wait for it.
 #[tokio::test]
 async fn the_report_fails_three_times() {
     let world = world(1).await;
@@ -64,7 +64,7 @@ fn failed_updates(gitea: &Gitea) -> usize {
     gitea.calls().iter().filter(|call| call.method == Method::UpdateTask && failed(&call.end)).count()
 }
 
-/// Thirty in a row: the loop goes on without a pause.
+/// T2, SCH-6, F02: thirty in a row: the loop goes on without a pause.
 #[tokio::test]
 async fn thirty_in_a_row() {
     let world = world(1).await;

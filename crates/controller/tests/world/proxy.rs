@@ -13,7 +13,7 @@ async fn asked(world: &World, requests: &[&str]) -> Vec<String> {
     world.desk.told(state.task.unwrap(), "proxy")
 }
 
-/// NEW-95: the allow-list, and nothing beside it.
+/// T19, NEW-95, F100: the allow-list, and nothing beside it.
 #[tokio::test]
 async fn the_allow_list() {
     let world = world(1).await;
@@ -62,7 +62,7 @@ async fn a_list_of_ones_own() {
     world.finish().await;
 }
 
-/// NEW-97: every trick with a path or a request is refused before Gitea sees anything.
+/// T19, NEW-97, F102: every trick with a path or a request is refused before Gitea sees anything.
 #[tokio::test]
 async fn tricks() {
     let world = world(1).await;
@@ -91,7 +91,8 @@ async fn tricks() {
     world.finish().await;
 }
 
-/// NEW-96, F103: Gitea sees its own Host and our forwarding values, and no header that speaks of an identity.
+/// T19, NEW-96, F103, F101: Gitea sees its own Host and our forwarding values, and no header that speaks of an
+/// identity.
 #[tokio::test]
 async fn headers() {
     let world = world(1).await;

@@ -207,8 +207,8 @@ async fn an_end_that_was_not_noted_is_asked_for() {
     world.finish().await;
 }
 
-/// T6, F40, NEW-53, NEW-54: the controller is killed, once and twice, when an executor exists that has not asked for its
-/// task: it is adopted and gets it.
+/// T6, NEW-53, NEW-54, ADM-1, REG-1, REG-5, F40: the controller is killed, once and twice, when an executor exists that
+/// has not asked for its task: it is adopted and gets it.
 #[tokio::test]
 async fn a_kill_between_create_and_claim() {
     let mut world = world(1).await;
@@ -401,7 +401,8 @@ fn unsettled(world: &World, jobs: &[JobId]) -> Result<(), String> {
     if open.is_empty() { Ok(()) } else { Err(format!("{open:?}")) }
 }
 
-/// T7, F62, NEW-26: `kill -9` of an executor or its runner: FAILURE, the cause on the page, steps closed, slot free.
+/// T7, NEW-26, F62, F41: `kill -9` of an executor or its runner: FAILURE, the cause on the page, steps closed, slot
+/// free.
 #[tokio::test]
 async fn a_killed_executor_fails_its_job_with_a_reason() {
     let world = world(1).await;

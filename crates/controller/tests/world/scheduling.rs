@@ -87,7 +87,8 @@ async fn idle_load() {
     world.finish().await;
 }
 
-/// T26, T33, NEW-10, NEW-16: SIGTERM while Gitea holds a FetchTask. What it brings is kept, and the next start runs it.
+/// T26, T33, NEW-10, NEW-16, SCH-9, F06, F14, F50: SIGTERM while Gitea holds a FetchTask. What it brings is kept, and
+/// the next start runs it.
 #[tokio::test]
 async fn sigterm_with_a_fetch_in_flight() {
     let gitea = Settings { long_poll: Some(Duration::from_secs(50)), ..Settings::default() };

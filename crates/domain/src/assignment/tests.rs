@@ -191,7 +191,7 @@ fn a_workflow_supplies_its_job_key_and_nothing_else() {
     assert_eq!(assignment.spiffe_id.as_str(), "spiffe://example.org/ci-untrusted/owner/repo/publish");
 }
 
-/// §1.4, F17, F68: the run ends before Gitea's endless limit would end it.
+/// T35, §1.4, F17, F68: the run ends before Gitea's endless limit would end it.
 #[test]
 fn the_deadline_is_the_earlier_of_two() {
     let minutes = |run_limit: Option<i64>, endless: i64| {

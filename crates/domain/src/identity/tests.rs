@@ -16,7 +16,7 @@ fn refused<T: FromStr>(text: &str) -> bool {
     text.parse::<T>().is_err()
 }
 
-/// IDN-6, IDN-7: the vectors of §4.1.
+/// T70, IDN-6, IDN-7: the vectors of §4.1.
 #[test]
 fn slugs_with_hash() {
     let (sixty, forty_seven) = ("a".repeat(60), "x".repeat(47));
@@ -38,7 +38,7 @@ fn slugs_with_hash() {
     }
 }
 
-/// IDN-1, NEW-120, NEW-123: the table of §4.2.
+/// T70, IDN-1, NEW-120, NEW-123: the table of §4.2.
 #[test]
 fn identities_of_the_table() {
     use TrustClass::{Trusted, Untrusted};
@@ -52,7 +52,7 @@ fn identities_of_the_table() {
     check(Untrusted, "owner/repo", "publish", "ci-untrusted/owner/repo/publish");
 }
 
-/// NEW-1, NEW-123: a prefix comes first; `preserve` keeps the spelling.
+/// NEW-1, NEW-123, F129: a prefix comes first; `preserve` keeps the spelling.
 #[test]
 fn prefix_and_case_are_settings() {
     let blue = IdentityRules { prefix: Some("blue".parse().unwrap()), ..rules() };
@@ -197,7 +197,8 @@ fn any_job() -> impl Strategy<Value = (TrustClass, String, String)> {
 }
 
 proptest! {
-    /// IDN-10, F122, F123: two different jobs never share an identity; only Gitea's own spelling rule makes two equal.
+    /// T70, IDN-10, F122, F123: two different jobs never share an identity; only Gitea's own spelling rule makes two
+    /// equal.
     #[test]
     fn different_jobs_never_share_an_identity(rules in any_rules(), one in any_job(), other in any_job()) {
         let id = |job: &(TrustClass, String, String)| identity(&rules, job.0, &job.1, &job.2);
@@ -209,7 +210,7 @@ proptest! {
         prop_assert_eq!(id(&one) == id(&other), same);
     }
 
-    /// NEW-124: what is built is a SPIFFE ID, is recognised, and every text is read as itself or refused.
+    /// T70, NEW-124, F124: what is built is a SPIFFE ID, is recognised, and every text is read as itself or refused.
     #[test]
     fn every_identity_is_a_spiffe_id(rules in any_rules(), job in any_job(), text in ".{0,20}") {
         let id: SpiffeId = identity(&rules, job.0, &job.1, &job.2).parse().unwrap();

@@ -22,7 +22,7 @@ fn started(seen: &Seen) -> bool {
     matches!(seen, Seen::Log(log) if log.rows.iter().any(|row| row.content == "started"))
 }
 
-/// NEW-158, NEW-113, F156, T79: the announcement is answered before the runner gets the signal, so before its end.
+/// T79, T57, NEW-158, NEW-113, F156: the announcement is answered before the runner gets the signal, so before its end.
 #[tokio::test]
 async fn announced_first() {
     let answer = Arc::new(Notify::new());
@@ -103,7 +103,7 @@ async fn facade_ends_it() {
     assert!(position(&seen, Seen::is_announcement) < position(&seen, Seen::is_last_log));
 }
 
-/// A signal before the runner was started: no runner, a goodbye, 128 and the signal.
+/// T57: a signal before the runner was started: no runner, a goodbye, 128 and the signal.
 #[tokio::test]
 async fn before_the_runner() {
     let facade = Facade::start(steps(&["true"]), |seen| match seen.last() {
@@ -121,8 +121,8 @@ async fn before_the_runner() {
     assert!(!facade.seen().iter().any(|seen| matches!(seen, Seen::Declare(_))));
 }
 
-/// NEW-113: what a killed step leaves behind holds the runner up for seconds and not until it is killed itself: the final
-/// report comes. The orphan that ignores SIGTERM gets SIGKILL.
+/// T57, NEW-113: what a killed step leaves behind holds the runner up for seconds and not until it is killed itself:
+/// the final report comes. The orphan that ignores SIGTERM gets SIGKILL.
 #[tokio::test]
 async fn strays_do_not_hold_the_runner_up() {
     let own = std::env::current_exe().unwrap();

@@ -22,9 +22,9 @@ fn stream_answer(path: &str) -> Response<Full<Bytes>> {
     response.body(Full::new(Bytes::from(body))).unwrap()
 }
 
-/// NEW-110, NEW-117, F84: a step's calls carry the executor's credentials and not its own; artifact URLs come back
-/// through the proxy; nothing else is edited, and what the facade says to the proxy stays there; the executor's own
-/// routes are closed.
+/// T67, NEW-110, NEW-117, F84, F113: a step's calls carry the executor's credentials and not its own; artifact URLs
+/// come back through the proxy; nothing else is edited, and what the facade says to the proxy stays there; the
+/// executor's own routes are closed.
 #[tokio::test]
 async fn a_step_talks_to_gitea() {
     let script = "\

@@ -54,6 +54,12 @@ impl Desk {
         });
     }
 
+    /// The test itself has taken this task, in the place of its runner.
+    pub fn plays(&self, task: i64) {
+        let note = Note { task, verb: "task".to_owned(), rest: "the test".to_owned() };
+        self.state.send_modify(|state| state.notes.push(note));
+    }
+
     /// Everything told so far.
     #[must_use]
     pub fn notes(&self) -> Vec<Note> {

@@ -21,7 +21,7 @@ fn nobody_is_judged_right_after_a_start() {
     }
 }
 
-/// NEW-30, §7.1: no state waits for ever. Each row: the state, how long it may last, what it ends with.
+/// T35, NEW-30, §7.1: no state waits for ever. Each row: the state, how long it may last, what it ends with.
 #[test]
 fn every_state_has_a_deadline() {
     let epoch = Epoch::FIRST;
@@ -72,7 +72,7 @@ fn who_goes_at_the_deadline_goes_because_of_it() {
     Walk { now: 10_000, ..Walk::running().on(Event::Interrupted { epoch }) }.on(gone()).ends_as(Reason::Interrupted);
 }
 
-/// NEW-31, NEW-30: Gitea's endless limit, not the run limit, decides whether a task that waited may still start.
+/// T35, NEW-31, NEW-30: Gitea's endless limit, not the run limit, decides whether a task that waited may still start.
 #[test]
 fn a_wait_is_judged_by_the_endless_limit_of_gitea() {
     let limits = Limits { endless: SignedDuration::from_mins(30), ..Limits::default() };

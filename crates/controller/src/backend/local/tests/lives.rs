@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::*;
 
-/// BST-1, WRK-5: metadata as on a Pod, exactly the environment of the launch, the capability in a private file.
+/// BST-1, WRK-5, EXE-8: metadata as on a Pod, exactly the environment of the launch, the capability in a private file.
 #[tokio::test]
 async fn an_executor_gets_its_environment_and_nothing_else() {
     let host = Host::new();
@@ -31,7 +31,7 @@ async fn an_executor_gets_its_environment_and_nothing_else() {
     }
 }
 
-/// WRK-2, WRK-9, NEW-63: ensured once or often, alive or ended, it is started once.
+/// WRK-2, WRK-9, NEW-63, REG-1: ensured once or often, alive or ended, it is started once.
 #[tokio::test]
 async fn an_executor_is_started_once() {
     let host = Host::new();
@@ -52,7 +52,7 @@ async fn an_executor_is_started_once() {
     assert_eq!(std::fs::read_to_string(work.join("starts")).unwrap(), "started\n");
 }
 
-/// NEW-3: another life of the same id is not adopted, and not harmed.
+/// NEW-3, REG-1: another life of the same id is not adopted, and not harmed.
 #[tokio::test]
 async fn another_life_under_the_name_is_a_conflict() {
     let host = Host::new();
@@ -147,7 +147,7 @@ async fn twenty_executors_at_once() {
     assert_eq!(backend.list().await.unwrap().len(), 0);
 }
 
-/// Identity: taken away ahead of the end it is not served again; deleting takes it away too.
+/// NEW-126: identity: taken away ahead of the end it is not served again; deleting takes it away too.
 #[tokio::test]
 async fn a_withdrawn_identity_stays_withdrawn() {
     let host = Host::new();
@@ -180,7 +180,7 @@ async fn an_identity_that_ended_by_itself_is_served_again() {
     backend.delete(&name(1)).await.unwrap();
 }
 
-/// WRK-3: without its identity nothing is started and nothing is ready; one that comes later is enough.
+/// WRK-3, F42: without its identity nothing is started and nothing is ready; one that comes later is enough.
 #[tokio::test]
 async fn nothing_starts_without_its_identity() {
     let host = Host::new();
