@@ -11,7 +11,7 @@ use runner_proto::runner::v1::{
     Result as TaskResult, RunnerStatus, TaskState, UpdateLogRequest, UpdateLogResponse, UpdateTaskRequest,
     UpdateTaskResponse,
 };
-use testkit::gitea::{Call, FaultSpec, Gitea, JobId, Latency, Method, Settings, Status};
+use testkit::gitea::{Away, Call, FaultSpec, Gitea, JobId, Latency, Method, Settings, Status};
 use testkit::real::Signal;
 use testkit::world::{Plan, SOON, World, job};
 use tokio::io::AsyncWriteExt as _;
@@ -94,6 +94,26 @@ async fn register_and_declare() {
     assert_eq!(world.gitea.counters().registers, 1);
     world.desk.open_gate("middle");
     world.ends_as(job, Status::Success, SOON).await;
+    world.finish().await;
+}
+
+/// NEW-105, T50: the readiness route is answered by the facade alone: Gitea, which does not answer at all, is not asked.
+#[tokio::test]
+async fn readiness() {
+    let world = world(1).await;
+    let (job, task) = in_the_middle(&world).await;
+    let caller = Caller::of(&world, task).await;
+    world.gitea.set_away(Away::Hanging);
+    let calls = world.gitea.calls().len();
+    let ready = "GET /executor/v1/ready HTTP/1.1";
+    for _ in 0..20 {
+        let answer = caller.exchange(ready, "Host: h\r\nConnection: close\r\n", "").await;
+        assert_eq!(status(&answer), 200, "{answer}");
+    }
+    assert!(world.gitea.calls().len() < calls + 5 && world.gitea.seen().is_empty(), "{:?}", world.gitea.calls());
+    world.gitea.set_away(Away::No);
+    world.desk.open_gate("middle");
+    world.ends_as(job, Status::Success, SOON * 2).await;
     world.finish().await;
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use testkit::gitea::{Gitea, JobId, Status};
+use testkit::gitea::{Gitea, JobId, Method, Status};
 use testkit::world::{Plan, SOON, World, job};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
@@ -91,8 +91,8 @@ fn denied(metrics: &str, reason: &str) -> bool {
     metrics.lines().any(|line| line.strip_prefix(&counts).is_some_and(|count| count.parse::<f64>().unwrap() > 0.0))
 }
 
-/// T19, NEW-94, NEW-130: without both the SVID and the capability of one live assignment nobody gets anywhere; what was
-/// missing is counted.
+/// T19, T50, NEW-94, NEW-130, FAC-5, FAC-6, NEW-105, F111: without both the SVID and the capability of one live
+/// assignment nobody gets anywhere; what was missing is counted.
 #[tokio::test]
 async fn strangers() {
     let world = world(2).await;
@@ -101,13 +101,21 @@ async fn strangers() {
     let (mine, theirs) = (Caller::of(&world, one).await, Caller::of(&world, two).await);
     let forged = mine.credentials.replace("c2.", "c2.00000000.");
     let others = mine.credentials.replace(&format!("gitea-task-{one}"), &format!("gitea-task-{two}"));
-    for credentials in [String::new(), theirs.credentials.clone(), forged, others] {
-        for line in
-            ["GET /api/v1/version", "GET /executor/v1/ready", "POST /executor/v1/report", &format!("POST {LOG}")]
-        {
+    let cases = [
+        (String::new(), "assignment"),
+        (format!("x-runner-uuid: gitea-task-{one}\r\n"), "capability"),
+        (theirs.credentials.clone(), "identity"),
+        (forged, "capability"),
+        (others, "capability"),
+    ];
+    for (credentials, missing) in cases {
+        let calls = Method::ALL.map(|method| format!("POST /api/actions/{}", method.path()));
+        let others = ["GET /api/v1/version", "GET /executor/v1/ready", "POST /executor/v1/report"].map(str::to_owned);
+        for line in calls.into_iter().chain(others) {
             let answer =
                 mine.say(&format!("{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{credentials}\r\n")).await;
             assert_eq!(status(&answer), 401, "{line} {answer}");
+            assert!(answer.contains(&format!("\"missing\":\"{missing}\"")), "{line} {answer}");
         }
     }
     assert!(world.gitea.seen().is_empty(), "{:?}", world.gitea.seen());

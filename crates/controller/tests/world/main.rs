@@ -22,6 +22,7 @@ mod rotation;
 mod scheduling;
 mod self_report;
 mod telling;
+mod towards_gitea;
 mod unreadable;
 
 use testkit::world::{Plan, Programs, World};

@@ -7,7 +7,7 @@ use domain::executor_api::Report;
 use crate::double::{Act, Facade, Seen, UNAUTHENTICATED, UNAVAILABLE};
 use crate::world::{Run, limits, steps};
 
-/// NEW-160, F158, T65: runner 1.0.8 polls on after 401; the executor ends it with 12.
+/// T65, NEW-160, F158, F111: runner 1.0.8 polls on after 401; the executor ends it with 12.
 #[tokio::test]
 async fn fetch_unauthenticated() {
     let facade = Facade::start(steps(&["true"]), |seen| match seen.last() {
@@ -50,7 +50,7 @@ async fn task_after_all() {
     assert!(facade.log().iter().any(|row| row == "survived"));
 }
 
-/// EXE-4, §1.5: a facade that never finds us right, exit 11, and no runner.
+/// T50, EXE-4, §1.5: a facade that never finds us right, exit 11, and no runner.
 #[tokio::test]
 async fn never_ready() {
     let facade = Facade::start(steps(&["true"]), |_| UNAVAILABLE).await;

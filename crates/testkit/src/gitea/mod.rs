@@ -241,6 +241,12 @@ impl Gitea {
         });
     }
 
+    /// Is restored from a backup that is older than this task: it and all later ones are forgotten, with what was
+    /// known of their jobs, and tasks are counted from it again.
+    pub fn restore_before(&self, task: i64) {
+        self.shared.change(|world| world.server.restore_before(task));
+    }
+
     /// One job that cannot be parsed spoils every pick, with this cause, until it is `None` again (§4.4).
     pub fn break_picks(&self, cause: Option<&str>) {
         self.shared.change(|world| world.server.broken_job = cause.map(Into::into));

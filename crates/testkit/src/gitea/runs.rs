@@ -117,6 +117,14 @@ impl Server {
         self.runners.retain(|_, runner| runner.scope != scope);
     }
 
+    /// An older backup takes the place of everything (F24).
+    pub(crate) fn restore_before(&mut self, task: i64) {
+        let gone: BTreeSet<i64> = self.tasks.range(task..).map(|(_, task)| task.job).collect();
+        self.jobs.retain(|id, _| !gone.contains(id));
+        self.tasks.retain(|id, _| *id < task);
+        self.next_task = task;
+    }
+
     fn delete_jobs(&mut self, doomed: impl Fn(&JobRow) -> bool) {
         let gone: BTreeSet<i64> = self.jobs.values().filter(|job| doomed(job)).map(|job| job.id).collect();
         self.jobs.retain(|id, _| !gone.contains(id));

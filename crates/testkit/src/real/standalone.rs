@@ -106,6 +106,11 @@ impl Standalone {
         Ok(())
     }
 
+    /// From the next start on: so many executors at once.
+    pub fn set_capacity(&mut self, capacity: u32) {
+        self.settings.capacity = capacity;
+    }
+
     /// Waits until Gitea sees a runner online that declares `label`.
     ///
     /// # Errors

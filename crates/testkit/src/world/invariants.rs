@@ -1,6 +1,7 @@
 //! The invariants of faults.md Part B that can be read off the double and the desk at the end of a test.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use domain::reason::Reason;
@@ -60,6 +61,34 @@ pub(super) fn broken(gitea: &Gitea, desk: &Desk, allowed: &[Allowance]) -> Vec<S
     let lost = desk.notes().into_iter().filter(|note| note.verb == "rows-lost");
     broken.extend(lost.map(|note| format!("the runner of task {} lost rows: {}", note.task, note.rest)));
     broken
+}
+
+/// I5: what is in the log or in a file of the state folder, but for those that are made to hold secrets of ours.
+pub(super) fn exposed(state: &Path, log: &str, secrets: &[(&'static str, String)]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut search = |place: &str, content: &[u8]| {
+        let holds = |secret: &str| content.windows(secret.len()).any(|part| part == secret.as_bytes());
+        let held = secrets.iter().filter(|(_, secret)| holds(secret));
+        found.extend(held.map(|(what, _)| format!("I5: {what} is in clear in {place}")));
+    };
+    search("the log", log.as_bytes());
+    let mut folders = vec![state.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type());
+            if path == state.join("keys") || path == state.join("registration.json") {
+                continue;
+            }
+            match kind {
+                Ok(kind) if kind.is_dir() => folders.push(path),
+                Ok(kind) if kind.is_file() => {
+                    search(&path.display().to_string(), &std::fs::read(&path).unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+    }
+    found
 }
 
 /// The results that the runner of a task reported, in the end or on the sly.
@@ -124,6 +153,23 @@ mod tests {
             completed_webhooks: 1,
             updates_after_end: 0,
         }
+    }
+
+    #[test]
+    fn a_secret_is_found_in_the_log_and_in_any_file_but_its_own() {
+        let state = tempfile::tempdir().map(|dir| (dir.path().to_owned(), dir));
+        let Ok((state, _dir)) = state else { panic!("no folder") };
+        let secrets = [("a key", "correct-horse".to_owned())];
+        let put = |name: &str| {
+            let path = state.join(name);
+            assert!(path.parent().is_some_and(|folder| std::fs::create_dir_all(folder).is_ok()));
+            assert!(std::fs::write(path, "a correct-horse here").is_ok());
+        };
+        put("keys/one.key");
+        put("registration.json");
+        assert_eq!(exposed(&state, "nothing", &secrets), [""; 0]);
+        put("executors/one/meta.json");
+        assert_eq!(exposed(&state, "correct-horse", &secrets).len(), 2);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The world harness of `docs/spec/faults.md` Part B for one host: Gitea's double in this process, the real controller
 //! and the real executors as black boxes, and the [stand-in](crate::stand_in) for the official runner.
 //!
-//! Every test ends with [`World::finish`], which holds it to the invariants I1 to I4, I6 and I7. What a scenario breaks
+//! Every test ends with [`World::finish`], which holds it to the invariants I1 to I7. What a scenario breaks
 //! on purpose is told beforehand by [`World::allow`].
 
 mod desk;
@@ -54,6 +54,8 @@ pub struct Plan {
     pub temper: Temper,
     /// The version that the runner says it has; none: its own.
     pub runner_version: Option<&'static str>,
+    /// Environment of the controller.
+    pub environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Plan {
@@ -119,12 +121,13 @@ impl World {
         must(stand_in::program(&runner, &binary, programs.stand_in, desk.address(), plan.temper, version), "the stand-in");
         let set = plan.settings.iter().map(|(name, value)| format!("{name}={value}"));
         let set = set.chain([stand_in::shown(&binary)]).flat_map(|setting| ["--set".to_owned(), setting]);
+        let environment = plan.environment.into_iter().chain([("LOG_LEVEL", "debug")]);
         let settings = crate::real::Settings {
             program: programs.controller.clone(),
             capacity: plan.capacity,
             labels: plan.labels,
             arguments: set.collect(),
-            environment: [("LOG_LEVEL".to_owned(), "debug".to_owned())].into(),
+            environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             user: None,
         };
         let token = gitea.registration_token();
@@ -273,6 +276,15 @@ impl World {
         must(self.controller.restart(), "the controller");
     }
 
+    /// As [`World::restart`] with so many slots, fewer or more than before.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn restart_with(&mut self, capacity: u32) {
+        self.controller.set_capacity(capacity);
+        self.restart();
+    }
+
     fn note_end(&mut self, death: outcome::Death) {
         if let Some(process) = self.controllers.last_mut() {
             process.ended.get_or_insert((Instant::now(), death));
@@ -309,6 +321,30 @@ impl World {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mounts = mounts.lines().filter(|line| line.contains(&state)).map(|line| format!("mount {line}"));
         folders.chain(processes).chain(messages).chain(mounts).collect()
+    }
+
+    /// I5: the secrets of this world, each with a word for it: registration, keys, and those of every task.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<(&'static str, String)> {
+        let file = |name: &str| std::fs::read_to_string(self.state().join(name)).unwrap_or_default().trim().to_owned();
+        let registration: serde_json::Value = serde_json::from_str(&file("registration.json")).unwrap_or_default();
+        let token = registration["token"].as_str().unwrap_or_default().to_owned();
+        let own = [
+            ("the registration token", self.gitea.registration_token()),
+            ("the token of the registration", token),
+            ("the capability key", file("keys/capability.key")),
+            ("the envelope key", file("keys/envelope.key")),
+        ];
+        let tasks = self.gitea.jobs().into_iter().filter_map(|job| self.gitea.handed_out(self.gitea.find(job)?.task?));
+        let of_tasks = tasks.flat_map(|task| task.secrets.into_values()).map(|value| ("a secret of a task", value));
+        own.into_iter().chain(of_tasks).filter(|(_, value)| value.len() > 8).collect()
+    }
+
+    /// Where in the controller's log or in the state folder one of these lies in clear; the files that are made to hold
+    /// our own are left out.
+    #[must_use]
+    pub fn exposed(&self, secrets: &[(&'static str, String)]) -> Vec<String> {
+        invariants::exposed(&self.state(), &self.log(), secrets)
     }
 
     /// What the controller logged.
@@ -444,6 +480,7 @@ impl World {
             let seen = world.watch.complaints().into_iter().filter(|(rule, _)| !excused(*rule));
             let mut broken: Vec<String> = seen.map(|(rule, text)| format!("{rule:?}: {text}")).collect();
             broken.extend(invariants::broken(&world.gitea, &world.desk, &world.allowances));
+            broken.extend(world.exposed(&world.secrets()));
             if broken.is_empty() { Ok(()) } else { Err(format!("{broken:#?}")) }
         })
         .await;
@@ -483,7 +520,10 @@ impl Drop for World {
 /// A job with these scripts of [stand-in words](crate::stand_in) as steps.
 #[must_use]
 pub fn job(key: &str, steps: &[&str]) -> JobSpec {
-    JobSpec::new(key).runs_on(["local"]).steps(steps.iter().map(|script| StepSpec::run(*script)))
+    JobSpec::new(key)
+        .runs_on(["local"])
+        .secret("MARKER", "marker-of-every-job-3f1c")
+        .steps(steps.iter().map(|script| StepSpec::run(*script)))
 }
 
 fn tail(text: &str, bytes: usize) -> &str {
