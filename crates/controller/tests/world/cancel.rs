@@ -119,3 +119,26 @@ fn marked_ends(world: &World) -> usize {
     let meta = |name: &String| std::fs::read_to_string(world.state().join("executors").join(name).join("meta.json"));
     world.executors().iter().filter(|name| meta(name).is_ok_and(|text| text.contains("/terminal"))).count()
 }
+
+/// T12, WRK-1, NEW-23, F07: nothing is made before Gitea was asked whether the task is still wanted: as long as it cannot
+/// be asked there is no executor, and for a job that was cancelled meanwhile there never is one.
+#[tokio::test]
+async fn before_its_executor_is_made() {
+    let mut world = hasty(1).await;
+    world
+        .gitea
+        .fail_next(Method::UpdateTask, FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX));
+    let job = world.push_one(job("unwanted", &["say never"]));
+    let tried = |world: &World| some(world.log().matches(r#""event":"backend_retry""#).count());
+    world.eventually("a launch has failed", SOON, tried).await;
+    assert_eq!(world.executors(), [""; 0]);
+    world.gitea.cancel(job);
+    world.gitea.clear_faults();
+    assert_over(&mut world, job).await;
+    assert!(
+        !world.log().contains("executor_created") && !world.log().contains(r#""event":"granted""#),
+        "{}",
+        world.log()
+    );
+    world.finish().await;
+}

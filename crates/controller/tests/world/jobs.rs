@@ -100,3 +100,25 @@ async fn the_plainest_job() {
     assert_eq!(state.page().steps, [vec!["hello"]]);
     world.finish().await;
 }
+
+/// T71, IDN-9, F126: a job that ended is run again: a task of its own, at once, with the identity of the first one.
+#[tokio::test]
+async fn run_again() {
+    let world = world(1).await;
+    let job = world.push_one(job("again", &["say here"]));
+    world.ends_as(job, Status::Success, SOON).await;
+    world.gitea.rerun(job);
+    let twice = |gitea: &testkit::gitea::Gitea| {
+        let state = gitea.state(job);
+        state.attempts.len() == 2 && state.status == Status::Success
+    };
+    world.gitea_shows("its second try has succeeded", twice).await;
+    let lines = world.log();
+    let granted = lines.lines().filter(|line| line.contains(r#""event":"granted""#));
+    let granted: Vec<serde_json::Value> = granted.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> =
+        granted.iter().map(|line| (line["spiffe_id"].as_str().unwrap(), line["task_id"].as_i64())).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].0 == told[1].0 && told[0].0.ends_with("/ci/acme/app/again") && told[0].1 != told[1].1, "{told:?}");
+    world.finish().await;
+}

@@ -13,6 +13,7 @@ mod hostile;
 mod identity;
 mod interruption;
 mod jobs;
+mod leftovers;
 mod lost_answers;
 mod poison;
 mod proxy;
@@ -20,10 +21,12 @@ mod reasons;
 mod restart;
 mod rotation;
 mod scheduling;
+mod secrets;
 mod self_report;
 mod telling;
 mod towards_gitea;
 mod unreadable;
+mod verdicts;
 
 use testkit::world::{Plan, Programs, World};
 

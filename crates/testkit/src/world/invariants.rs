@@ -25,6 +25,8 @@ pub enum Allowance {
     RegisteredAgain,
     /// A message was taken out of the queue.
     MessageLost,
+    /// Gitea gave a number to two tasks.
+    Renumbered,
 }
 
 const LONGEST_GAP: Duration = Duration::from_secs(60);
@@ -32,6 +34,7 @@ const LONGEST_GAP: Duration = Duration::from_secs(60);
 /// What is broken.
 pub(super) fn broken(gitea: &Gitea, desk: &Desk, allowed: &[Allowance]) -> Vec<String> {
     let mut broken = executed_twice(&desk.executions());
+    broken.retain(|_| !allowed.contains(&Allowance::Renumbered));
     broken.extend(gitea.jobs().into_iter().filter(|job| !allowed.contains(&Allowance::Unended(*job))).filter_map(
         |job| {
             let state = gitea.find(job)?;
