@@ -146,8 +146,10 @@ fn evidence_is_what_the_task_says() {
 #[test]
 fn the_head_repository_proves_nothing() {
     let repository = json!({"full_name": "owner/repo", "fork": false});
-    let event = json!({"pull_request": {"head": {"repo": repository}, "base": {"repo": repository}}});
-    let context = json!({"repository": "owner/repo", "event_name": "pull_request", "event": event});
+    let mut context = push();
+    assert_eq!(of_context(context.clone()).unwrap().class, TrustClass::Trusted, "but for its event it is a push");
+    context["event_name"] = json!("pull_request");
+    context["event"]["pull_request"] = json!({"head": {"repo": repository}, "base": {"repo": repository}});
     assert_eq!(of_context(context).unwrap().class, TrustClass::Untrusted);
 }
 
