@@ -50,6 +50,7 @@ fn a_task_has_a_positive_number() {
     assert_eq!(task_id(&Task { id: i64::MAX, ..Default::default() }.encode_to_vec()).map(TaskId::get), Some(i64::MAX));
     assert_eq!(task_id(&[8, 42, 0xfb]).map(TaskId::get), Some(42), "damaged behind its id");
     assert_eq!(task_id(b""), None);
+    assert_eq!(task_id(&[8, 0]), None, "a zero that is written out");
 }
 
 /// NEW-14: what can never run is refused with a reason of the closed list, and its steps can still be closed.
