@@ -204,9 +204,9 @@ fn kind_of(life: &Life) -> Life {
     key
 }
 
-/// NEW-30, NEW-163, the model test: every reachable state × every event. From each result the world's ordinary course
-/// leads to *gone*; a final state answers, and sends Gitea nothing but a missing end of its log; nothing that Gitea has
-/// ended is ever revived.
+/// NEW-30, NEW-58, NEW-163, the model test: every reachable state × every event. From each result the world's ordinary
+/// course leads to *gone*; a final state answers, and sends Gitea nothing but a missing end of its log; nothing that Gitea
+/// has ended is ever revived; a task on which a runner works is handed to nobody.
 #[test]
 fn every_state_and_every_event() {
     let mut seen = HashSet::new();
@@ -243,6 +243,8 @@ fn every_state_and_every_event() {
             let handed_out =
                 life.interrupted.is_some() && life.phase == Phase::Offered && actions.contains(&Action::HandOut);
             assert!(!handed_out, "handed out after an interruption: {event:?}");
+            let twice = life.confirmed && actions.contains(&Action::HandOut);
+            assert!(!twice, "handed out although its runner works: {event:?} in {:?}", life.phase);
             assert!(!interrupted_success, "a SUCCESS passed after an interruption in {:?}", life.phase);
             if left > 0 && seen.insert(kind_of(&after)) {
                 let newer = Walk::fetched().life.in_place_of(&after);
