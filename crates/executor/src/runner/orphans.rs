@@ -124,7 +124,7 @@ mod tests {
         let orphans = Orphans::adopt();
         assert_eq!(orphans, Orphans::Adopted);
         let mut command = Command::new("sh");
-        command.args(["-c", "setsid sh -c 'sleep 600 & sleep 600' & (true &) ; exit 3"]).process_group(0);
+        command.args(["-c", "setsid sh -c 'sleep 60 & sleep 60' & (true &) ; exit 3"]).process_group(0);
         let mut process = Process::start(&mut command, orphans).unwrap();
         assert_eq!(process.ended().await, Ended { code: Some(3), signal: None });
         assert!(!children().is_empty());

@@ -136,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn group() {
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let mut command = shell("sleep 600 & exit 0");
+        let mut command = shell("sleep 60 & exit 0");
         command.stdout(Stdio::from(writer));
         let mut process = Process::start(&mut command, Orphans::NotOurs).unwrap();
         drop(command);
