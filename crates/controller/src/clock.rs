@@ -65,6 +65,7 @@ mod tests {
         let (asked, now) = (at("2026-11-29T12:00:00.5Z"), at("2026-11-29T12:00:20Z"));
         for (date, seconds) in [
             ("Sun, 29 Nov 2026 12:00:00 GMT", 0),
+            ("Sun, 29 Nov 2026 12:00:10 GMT", 0),
             ("Sun, 29 Nov 2026 12:00:20 GMT", 0),
             ("Sun, 29 Nov 2026 13:00:20 GMT", 3600),
             ("Sun, 29 Nov 2026 10:59:59 GMT", -3600),

@@ -116,10 +116,16 @@ async fn slow_heads_end_before_idle_ones() {
 /// SRV-1: no limit of heads and idleness touches a call under way.
 #[tokio::test]
 async fn a_call_under_way_is_waited_for() {
-    let limits = Limits { head: Duration::from_secs(1), idle: Duration::from_secs(1), ..PATIENT };
-    let (mut slow, idle) = (Open::new(limits, LONG), Open::new(limits, LONG));
+    let limits = Limits {
+        head: Duration::from_secs(1),
+        idle: Duration::from_millis(300),
+        last_call: Duration::from_millis(50),
+        ..PATIENT
+    };
+    let (mut slow, silent) = (Open::new(limits, LONG), Open::new(limits, LONG));
     slow.ask_slowly().await;
-    idle.ended().await;
+    // Ends at the limit of heads, the longest of the three.
+    silent.ended().await;
     slow.gate.add_permits(1);
     slow.answered("slow").await;
     slow.ended().await;

@@ -1,5 +1,6 @@
 //! Mutual TLS between the facade's acceptor and the executor's connector.
 
+use super::refusals::{client_of, knock};
 use super::*;
 
 /// EXE-3, FAC-12: each side proves who it is, and the facade knows whom it speaks to and until when.
@@ -31,20 +32,17 @@ async fn another_server_of_the_same_trust_domain_is_refused() {
     call(&job.connector(&id("impostor")).unwrap(), &facade.url).await.unwrap();
 }
 
-/// FAC-12: a peer of another trust domain, whose own issuer is in order, does not pass the handshake.
+/// FAC-12: a peer of another trust domain, whose own issuer is in order and which takes any server, does not pass the
+/// handshake.
 #[tokio::test]
 async fn a_peer_of_a_foreign_trust_domain_is_refused() {
     let (host, abroad) = (Host::new(), tempfile::tempdir().unwrap());
     let foreign = BuiltInIssuer::open(abroad.path(), &"foreign.test".parse().unwrap()).unwrap();
-    let stranger_id: SpiffeId = "spiffe://foreign.test/job".parse().unwrap();
-    let stranger_api = foreign.serve(abroad.path().join("s"), stranger_id.clone()).await.unwrap();
+    let stranger = client_of(&foreign, &"spiffe://foreign.test/job".parse().unwrap(), |_| {});
     let facade_api = host.serve("facade").await;
     let own = own_identity(&facade_api.endpoint(), &id("facade"), DEADLINE).await.unwrap();
     let mut facade = Facade::start(own.acceptor()).await;
-    let stranger = identity(&stranger_api, &stranger_id).await;
-    let error = call(&stranger.connector(&id("facade")).unwrap(), &facade.url).await.unwrap_err();
-    assert!(executor::identity::is_refusal(error.as_ref()), "{error:?}");
-    assert!(facade.caller().await.is_err());
+    assert!(knock(&mut facade, stranger).await.is_err());
 }
 
 /// The same name for a trust domain makes no trust: another authority for it is a stranger.

@@ -57,11 +57,19 @@ impl ServerCertVerifier for Anybody {
 
 /// A client with a certificate of the host's authority that differs from a good one by `flaw` alone.
 fn client(host: &Host, flaw: impl FnOnce(&mut CertificateParams)) -> ClientConfig {
+    client_of(&host.issuer, &id("job"), flaw)
+}
+
+pub(super) fn client_of(
+    issuer: &BuiltInIssuer,
+    id: &SpiffeId,
+    flaw: impl FnOnce(&mut CertificateParams),
+) -> ClientConfig {
     let now = Timestamp::now();
-    let mut params = leaf_params(&id("job")).unwrap();
+    let mut params = leaf_params(id).unwrap();
     set_validity(&mut params, now - Duration::from_secs(60), now + Duration::from_secs(600));
     flaw(&mut params);
-    let authorities = host.issuer.authorities();
+    let authorities = issuer.authorities();
     let authority = authorities.borrow()[0].clone();
     let issuer = Issuer::from_ca_cert_der(&authority.certificate, authority.key.as_ref().unwrap().pair()).unwrap();
     let key = KeyPair::generate().unwrap();
@@ -77,7 +85,7 @@ fn uri(text: &str) -> SanType {
     SanType::URI(text.to_owned().try_into().unwrap())
 }
 
-async fn knock(facade: &mut Facade, config: ClientConfig) -> Result<Peer, String> {
+pub(super) async fn knock(facade: &mut Facade, config: ClientConfig) -> Result<Peer, String> {
     let address = facade.url.authority().unwrap().as_str();
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
