@@ -9,6 +9,7 @@ mod bad_input;
 mod bodies;
 mod cancel;
 mod controller;
+mod deaths;
 mod interruption;
 mod isolation;
 mod jobs;
