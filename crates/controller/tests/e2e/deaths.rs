@@ -154,7 +154,8 @@ jobs:
     runs-on: LABEL
     steps:
       - run: |
-          dd if=/dev/zero of=fill bs=4k || echo 'so it is full'
+          dd if=/dev/zero of=\"$HOME/fill\" bs=4k || echo 'so it is full'
+          setsid --fork bash -c 'while :; do cat /dev/zero >>\"$HOME/more\"; sleep 0.02; done' >/dev/null 2>&1 <&1
           GATE
           exit 3
       - run: echo not reached
