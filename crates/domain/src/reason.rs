@@ -88,6 +88,10 @@ impl Reason {
             Self::IdentityTimeout | Self::ClaimTimeout | Self::BackendUnavailable => {
                 "Run the job again; if it happens again, the operator finds the cause with `gitea-dynamic-runner status`."
             }
+            Self::Cancelled => "Run the job again if it was not meant.",
+            Self::CancelDeadline => {
+                "Let what runs after a cancel end sooner, or ask the operator for a longer CANCEL_GRACE."
+            }
             _ => "Ask the operator of this runner.",
         }
     }

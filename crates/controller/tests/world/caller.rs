@@ -1,10 +1,13 @@
 //! A client that has everything a job's executor has: raw bytes over the real mutual TLS to the real facade.
 
+use std::time::Duration;
+
 use buffa::Message;
 use domain::capability::{Key, KeyRing};
 use domain::id::{AssignmentId, Epoch, InstanceId};
 use executor::identity::Identity;
 use jiff::Timestamp;
+use runner_proto::runner::v1::FetchTaskRequest;
 use testkit::gitea::Method;
 use testkit::world::{SOON, World};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -76,6 +79,18 @@ impl Caller {
     }
 
     /// Calls a procedure of RunnerService with these headers, credentials among them.
+    /// Asks for the task as a runner does: again as long as the claim is being written.
+    pub(crate) async fn fetch(&self) -> Answer {
+        let end = tokio::time::Instant::now() + SOON;
+        loop {
+            let answer = self.call(Method::FetchTask, &FetchTaskRequest::default()).await;
+            if answer.status != 503 || tokio::time::Instant::now() > end {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     pub(crate) async fn call_with(&self, headers: &str, method: Method, request: &impl Message) -> Answer {
         Answer::of(&self.send(&rpc(headers, method, request)).await)
     }

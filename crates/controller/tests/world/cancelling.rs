@@ -6,7 +6,7 @@ use testkit::world::{Plan, SOON, World, job};
 
 use crate::planned;
 
-fn newer() -> Plan {
+pub(crate) fn newer() -> Plan {
     Plan {
         rules: Rules { cancelling: true, ..Rules::default() },
         gitea: Settings { capabilities_header: Some("job-summary"), ..Settings::default() },

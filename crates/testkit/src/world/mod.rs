@@ -93,7 +93,7 @@ pub struct World {
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// For what the runners said before they ended.
-const WORDS: Duration = Duration::from_secs(2);
+const WORDS: Duration = SOON;
 
 impl World {
     /// Starts everything and waits until the controller has declared itself.
@@ -118,7 +118,10 @@ impl World {
         let runner = dir.path().join("stand-in-runner");
         let binary = must(std::env::current_exe(), "this program");
         let version = plan.runner_version.unwrap_or(stand_in::VERSION);
-        must(stand_in::program(&runner, &binary, programs.stand_in, desk.address(), plan.temper, version), "the stand-in");
+        must(
+            stand_in::program(&runner, &binary, programs.stand_in, desk.address(), plan.temper, version),
+            "the stand-in",
+        );
         let set = plan.settings.iter().map(|(name, value)| format!("{name}={value}"));
         let set = set.chain([stand_in::shown(&binary)]).flat_map(|setting| ["--set".to_owned(), setting]);
         let environment = plan.environment.into_iter().chain([("LOG_LEVEL", "debug")]);

@@ -22,7 +22,12 @@ const LONG: Duration = Duration::from_secs(100);
 
 /// Waits until a job has failed, and holds its page against the golden text of the reason.
 async fn shows(world: &World, job: JobId, reason: Reason) {
-    let state = world.ends_as(job, Status::Failure, LONG).await;
+    shows_as(world, job, reason, Status::Failure).await;
+}
+
+/// Waits until a job has ended so, and holds its page against the golden text of the reason.
+async fn shows_as(world: &World, job: JobId, reason: Reason, end: Status) {
+    let state = world.ends_as(job, end, LONG).await;
     world.gitea_shows("its log is closed", |gitea| gitea.state(job).archived).await;
     let state = JobState { log: world.gitea.state(job).log, ..state };
     // Nobody knows the steps of what cannot be read.
@@ -109,7 +114,6 @@ fn elsewhere(reason: Reason) -> Option<Elsewhere> {
         }
         Reason::ExecutorOom => NoTask("a local executor has no limit of memory: one that is killed has exited"),
         Reason::IdentityRejected => NoTask("the built-in issuer refuses nobody"),
-        Reason::Cancelled | Reason::CancelDeadline => NoTask("Gitea ends a cancelled task itself (NEW-167)"),
         Reason::Operator => NoTask("no command of an operator ends a task"),
         _ => return None,
     })
