@@ -38,7 +38,7 @@ async fn no_such_runner() {
 async fn dies_with_its_parent() {
     let dir = tempfile::tempdir().unwrap();
     let runner = dir.path().join("runner");
-    std::fs::write(&runner, "#!/bin/sh\necho up\nexec sleep 600\n").unwrap();
+    std::fs::write(&runner, "#!/bin/sh\necho up\nexec sleep 60\n").unwrap();
     std::fs::set_permissions(&runner, PermissionsExt::from_mode(0o755)).unwrap();
     let mut parent = Command::new("sh")
         .args(["-c", "GDR_RUNNER_PARENT=$$ \"$0\" & wait", PROGRAM])
