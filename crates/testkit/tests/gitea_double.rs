@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use connectrpc::ErrorCode;
@@ -251,9 +251,15 @@ async fn deleted_things_and_a_broken_job() {
     assert_eq!(client.fetch(0).await.unwrap_err().code(), Some(ErrorCode::Unauthenticated));
 }
 
-/// T33's variant: an empty answer is held until a job comes.
+/// T33's variant: an empty answer is held for the whole time, or until a job comes.
 #[tokio::test]
 async fn long_poll() {
+    let poll = Duration::from_millis(200);
+    let settings = Settings { long_poll: Some(poll), ..Settings::default() };
+    let gitea = Gitea::start_with(Rules::default(), settings).await;
+    let begun = Instant::now();
+    assert!(client(&gitea).take().await.unwrap().is_none());
+    assert!(begun.elapsed() >= poll, "an empty answer was not held");
     let settings = Settings { long_poll: Some(Duration::from_secs(8)), ..Settings::default() };
     let gitea = Gitea::start_with(Rules::default(), settings).await;
     let client = client(&gitea);
