@@ -13,7 +13,7 @@ fn the_runner_has_the_last_word() {
     let epoch = Epoch::FIRST;
     let recorded = Event::StepsRecorded { epoch, steps: steps(&[(Some(Outcome::Success), 3, 1)]) };
     assert_eq!(cancelling().on(recorded).last, [Action::AnswerResult(Outcome::Cancelled)]);
-    let walk = cancelling().later(40).on(Event::Tick);
+    let walk = cancelling().later(40);
     assert!(walk.last.is_empty(), "no heartbeat: {:?}", walk.last);
     let post = steps(&[(Some(Outcome::Cancelled), 3, 1), (None, 4, 1)]);
     let walk = walk.on(Event::RunnerState { epoch, outcome: None, steps: post });
