@@ -81,6 +81,7 @@ pub(crate) struct Facade {
 
 struct Shared {
     seen: Mutex<Vec<Seen>>,
+    rows: Mutex<Vec<String>>,
     changed: watch::Sender<()>,
     task: Task,
     judge: Box<Judge>,
@@ -101,6 +102,7 @@ impl Facade {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             seen: Mutex::default(),
+            rows: Mutex::default(),
             changed: watch::Sender::new(()),
             task,
             judge: Box::new(judge),
@@ -127,18 +129,9 @@ impl Facade {
         }
     }
 
-    /// The log as the facade stored it: rows in order, each once.
+    /// The log as the facade stored it: rows in order, each once. What it refused or dropped is not in it.
     pub(crate) fn log(&self) -> Vec<String> {
-        let mut rows: Vec<String> = Vec::new();
-        for seen in self.seen() {
-            if let Seen::Log(log) = seen {
-                let index = usize::try_from(log.index).unwrap();
-                assert!(index <= rows.len(), "a hole before row {index}");
-                let new = log.rows.into_iter().skip(rows.len() - index);
-                rows.extend(new.map(|row| row.content));
-            }
-        }
-        rows
+        self.shared.rows.lock().unwrap().clone()
     }
 
     pub(crate) fn reports(&self) -> Vec<Report> {
@@ -221,7 +214,13 @@ fn served(shared: &Shared, seen: Seen) -> Response<Full<Bytes>> {
             ..Default::default()
         }),
         Seen::Log(log) => {
-            let ack_index = log.index + i64::try_from(log.rows.len()).unwrap();
+            let mut rows = shared.rows.lock().unwrap();
+            let index = usize::try_from(log.index).unwrap();
+            // As Gitea: behind a hole nothing is taken, and the answer says where the log ends.
+            if let Some(known) = rows.len().checked_sub(index) {
+                rows.extend(log.rows.into_iter().skip(known).map(|row| row.content));
+            }
+            let ack_index = i64::try_from(rows.len()).unwrap();
             message(&UpdateLogResponse { ack_index, ..Default::default() })
         }
         Seen::State(update) => {
