@@ -99,6 +99,20 @@ fn missing_settings_come_together() {
     assert!(last["error"].as_str().unwrap().contains("wrong settings"));
 }
 
+/// T44, CFG-2, CMP-8: with one setting wrong nobody is asked and nothing is made.
+#[test]
+fn a_wrong_setting_contacts_nobody() {
+    let (gitea, dir) = (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), tempfile::tempdir().unwrap());
+    gitea.set_nonblocking(true).unwrap();
+    let (url, token) = (format!("http://{}", gitea.local_addr().unwrap()), dir.path().join("token"));
+    std::fs::write(&token, "a-token").unwrap();
+    let (state, token) = (dir.path().join("state"), token.to_str().unwrap());
+    let args = ["standalone", "--gitea", &url, "--state", state.to_str().unwrap(), "--registration-token-file", token];
+    exits(&run(&[&args[..], &["--set", "CLAIM_LIMIT=30"]].concat(), &[("PATH", "/usr/bin:/bin")]), 2);
+    assert!(gitea.accept().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "Gitea was asked");
+    assert!(!state.exists());
+}
+
 /// CMP-3, CMP-4, CMP-5, SCH-8: the texts of a wrong selection.
 #[test]
 fn wrong_selections() {

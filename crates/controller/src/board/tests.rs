@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use domain::id::{Backend, PayloadDigest};
+use domain::lifecycle::{LogEnd, Outcome, Settlement};
 use domain::metadata::{Claim, ExecutorRecord};
 use domain::policy::Shares;
 
@@ -84,4 +85,29 @@ fn permits_are_free_slots_and_look_ahead_less_what_is_held() {
     assert_eq!(board.permits(&room), 2);
     board.supersede(older.id, None, lane(&older), Life::fetched(board.now(), Timestamp::MAX, vec![]));
     assert_eq!(board.permits(&room), 1);
+}
+
+/// NEW-57, T47, F46: the payload of a task is on the board from the offer to its executor's first update, and nothing of the
+/// task is there when its executor and its message have gone.
+#[test]
+fn nothing_of_a_task_is_kept_longer_than_it_is_needed() {
+    let board = board();
+    let record = record(Epoch::FIRST, b"task");
+    let (id, epoch) = (record.id, Epoch::FIRST);
+    let deadline = board.now() + jiff::SignedDuration::from_hours(1);
+    board.insert(id, Some(Card::of_executor(&record)), lane(&record), Life::fetched(board.now(), deadline, vec![]));
+    let on = |events: Vec<Event>| events.into_iter().for_each(|event| drop(board.apply(id, event).unwrap()));
+    let payload: Payload = Arc::new(Zeroizing::new(b"task".to_vec()));
+    board.offer(id, epoch, Arc::clone(&payload));
+    assert!(board.payload(id).is_none(), "who waits has it in the queue");
+    on(vec![Event::Persisted, Event::LaunchBegun { epoch }]);
+    board.offer(id, epoch, payload);
+    on(vec![Event::ExecutorReady { epoch }, Event::Hello { epoch }, Event::TaskAsked { epoch }]);
+    on(vec![Event::ClaimWritten { epoch, log_shift: 1 }]);
+    assert!(board.payload(id).is_some(), "its answer may be lost");
+    on(vec![Event::RunnerLog { epoch, index: 0, count: 1, end: LogEnd::Last(None) }]);
+    assert!(board.payload(id).is_none(), "it has reported");
+    on(vec![Event::Settled { epoch, how: Settlement::Removed }, Event::LogSealed]);
+    on(vec![Event::Answered { outcome: Some(Outcome::Success) }, Event::Marked, Event::ExecutorAbsent]);
+    assert!(board.view(id).is_none() && board.card(id).is_none() && board.lane(id).is_none());
 }

@@ -261,3 +261,33 @@ fn a_setting_that_could_not_hold_is_refused() {
     std::fs::write(&token, "a-token").unwrap();
     one_error(&[("GITEA_API_TOKEN_FILE", token.to_str().unwrap())], "this build has no scan for orphaned jobs");
 }
+
+/// CFG-5: what Pods need is required exactly with pod-worker; of the two settings for their SPIRE agent one is enough.
+#[test]
+fn pods_need_an_image_and_their_spire() {
+    let with_pods = |changes: &[(&str, &str)]| errors(&[&[("COMPONENTS", "scheduler,pod-worker")], changes].concat());
+    for name in ["POD_EXECUTOR_IMAGE", "SPIRE_CLASS", "SPIRE_CLUSTER"] {
+        let required = |errors: Vec<String>| errors.iter().any(|e| e.starts_with(&format!("{name} is required")));
+        assert!(required(with_pods(&[])), "{name}");
+        assert!(!required(with_pods(&[(name, "x")])), "{name}");
+        assert!(!required(errors(&[])), "{name}");
+    }
+    let agent = with_pods(&[("SPIRE_AGENT_ID", "spiffe://example.org/ci-nodes")]);
+    assert!(!agent.iter().any(|error| error.contains("SPIRE_CLUSTER")), "{agent:?}");
+}
+
+/// T44, CFG-2, CFG-9, F155: every setting of one host that has a rule is wrong: each is told, by its name, all at once.
+#[test]
+fn every_setting_wrong_at_once() {
+    let one_host =
+        |row: &&setting::Row| matches!(row.when, setting::When::Always | setting::When::With(Component::LocalWorker));
+    let bad = ["-1", "no such thing", "/no/such/file", "spire", "a,,b", "=", "x\u{e4}"];
+    let ruled = table::ROWS.iter().filter(one_host).filter(|row| row.name != "COMPONENTS");
+    let wrong: Vec<(&str, &str)> =
+        ruled.filter_map(|row| Some((row.name, *bad.iter().find(|bad| (row.check)(bad).is_err())?))).collect();
+    assert!(wrong.len() > 45, "only {} settings have a rule: {wrong:?}", wrong.len());
+    let told = errors(&wrong);
+    for (name, value) in &wrong {
+        assert!(told.iter().any(|error| error.contains(name)), "{name}={value} is not among {told:#?}");
+    }
+}

@@ -248,3 +248,24 @@ async fn an_end_does_not_wait_for_the_next_publish() {
     rooms.stop.cancel();
     assert!(rooms.fetch.publish_again(message, rooms.stop.clone()).now_or_never().is_some());
 }
+
+/// SCH-7, ENV-5: what lies in the queue holds the very bytes that Gitea sent, fields of a later Gitea included, beside the
+/// identity and the backend that were derived from them.
+#[tokio::test]
+async fn the_very_bytes_are_stored_with_what_was_derived() {
+    let double = Double::start().await;
+    let credential = double.register("runner", ["self-hosted", "local"]);
+    let dir = tempfile::tempdir().unwrap();
+    let rooms = rooms(&double, &credential, dir.path()).await;
+    // Field 1999, a text.
+    let unknown = [&[0xfa, 0x7c, 7][..], b"unknown"].concat();
+    double.push_one(JobSpec::new("kept").runs_on(["local"]).secret("TOKEN", "hush").unknown_fields(unknown.clone()));
+    let task = rooms.fetch.gitea.fetch_task(0).await.unwrap().task.unwrap();
+    assert!(task.ends_with(&unknown));
+    rooms.fetch.accept(task.clone(), &rooms.stop).await;
+    let stored = rooms.fetch.queue.list(LOCAL).await.unwrap().remove(0);
+    let Ok(opened) = rooms.fetch.sealing.open(LOCAL, stored.id, &stored.body) else { panic!("it does not open") };
+    assert!(*opened.task == *task, "other bytes");
+    assert_eq!(opened.assignment.spiffe_id.as_str(), "spiffe://example.org/ci/acme/app/kept");
+    assert_eq!((opened.assignment.backend, opened.assignment.digest), (LOCAL, stored.digest));
+}

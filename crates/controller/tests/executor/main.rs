@@ -65,6 +65,23 @@ fn runner(script: &Path, copy: &Path) {
     std::fs::set_permissions(script, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
+/// The environment of the only job's executor.
+fn launch(world: &World, workload_socket: String, capability: &Path, runner: &Path) -> LaunchEnv {
+    LaunchEnv {
+        id: ASSIGNMENT.parse().unwrap(),
+        facade_url: world.facade.url(),
+        facade_spiffe_id: id(FACADE),
+        spiffe_id: id(JOB),
+        backend: Backend::Local,
+        workload_socket,
+        capability_file: Some(capability.to_owned()),
+        labels: vec!["local".to_owned()],
+        deadline: deadline(),
+        runner_binary: Some(runner.display().to_string()),
+        runner_config: None,
+    }
+}
+
 async fn run(world: &World, env: &LaunchEnv) -> Output {
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_gitea-dynamic-runner"))
         .arg("executor")
@@ -72,14 +89,19 @@ async fn run(world: &World, env: &LaunchEnv) -> Output {
         .env("PATH", std::env::var_os("PATH").unwrap())
         .env("HOME", world.dir.path())
         .env("TMPDIR", world.dir.path())
+        // Nobody listens there (NEW-104).
+        .envs(
+            ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"]
+                .map(|name| (name, "http://127.0.0.1:1")),
+        )
         .envs(env.to_env())
         .kill_on_drop(true)
         .output();
     tokio::time::timeout(PATIENCE, output).await.unwrap().unwrap()
 }
 
-/// EXE-1, EXE-3, EXE-4, EXE-5, NEW-72, NEW-111: from the launch environment to exit 0, every call made as the job itself.
-/// Invariant 10: neither capability nor loopback token nor anything of the task is in the log.
+/// T68, EXE-1, EXE-3, EXE-4, EXE-5, NEW-72, NEW-111, NEW-104, F114: from the launch environment to exit 0, every call
+/// made as the job itself. Invariant 10: neither capability nor loopback token nor anything of the task is in the log.
 #[tokio::test]
 async fn a_job_over_mutual_tls() {
     let world = World::new().await;
@@ -87,19 +109,7 @@ async fn a_job_over_mutual_tls() {
         (world.path("runner"), world.path("registration"), world.path("capability"));
     runner(&script, &registration);
     std::fs::write(&capability, CAPABILITY).unwrap();
-    let env = LaunchEnv {
-        id: ASSIGNMENT.parse().unwrap(),
-        facade_url: world.facade.url(),
-        facade_spiffe_id: id(FACADE),
-        spiffe_id: id(JOB),
-        backend: Backend::Local,
-        workload_socket: world.job.endpoint(),
-        capability_file: Some(capability.clone()),
-        labels: vec!["local".to_owned()],
-        deadline: deadline(),
-        runner_binary: Some(script.display().to_string()),
-        runner_config: None,
-    };
+    let env = launch(&world, world.job.endpoint(), &capability, &script);
     let output = run(&world, &env).await;
     let log = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{log}");
@@ -156,4 +166,35 @@ async fn a_facade_of_another_name() {
     let (_nobody, signals) = tokio::sync::mpsc::unbounded_channel();
     assert_eq!(executor::run_over(&settings, link, signals).await, ExecutorExit::NoFacade.code());
     assert!(world.facade.seen().peers.is_empty());
+}
+
+/// EXE-7, T17, NEW-111, F64: the Workload API offers nothing, then another identity, then the right one: nothing is said to
+/// the facade and no runner is started before, and every call is made as the job.
+#[tokio::test]
+async fn a_runner_waits_for_the_exact_identity() {
+    let world = World::new().await;
+    let (script, capability, socket) = (world.path("runner"), world.path("capability"), world.path("late.sock"));
+    let started = world.path("registration");
+    runner(&script, &started);
+    std::fs::write(&capability, CAPABILITY).unwrap();
+    let env = launch(&world, format!("unix://{}", socket.display()), &capability, &script);
+    let issuer = BuiltInIssuer::open(&world.path("keys"), &"example.org".parse().unwrap()).unwrap();
+    let identities = async {
+        // It reads its capability before it asks for its identity.
+        while capability.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let other = issuer.serve(socket.clone(), id("spiffe://example.org/ci/lab/once/another")).await.unwrap();
+        // Longer than its longest pause between two looks.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert!(!started.exists() && world.facade.seen().peers.is_empty(), "with another identity");
+        other.stop().await;
+        issuer.serve(socket.clone(), id(JOB)).await.unwrap()
+    };
+    let (output, _served) = tokio::join!(run(&world, &env), identities);
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{log}");
+    assert!(!log.contains("ERROR"), "{log}");
+    let seen = world.facade.seen();
+    assert!(seen.ended && !seen.peers.is_empty() && seen.peers.iter().all(|peer| *peer == id(JOB)), "{:?}", seen.peers);
 }

@@ -190,6 +190,28 @@ fn a_large_task_shrinks() {
     assert!(envelope.len() < bytes.len() / 4, "{} of {}", envelope.len(), bytes.len());
 }
 
+/// WRK-7, F107: whoever opens the envelope, whenever and under whatever limits of its own, makes the same capability for
+/// the same incarnation; its end is the deadline that was sealed.
+#[test]
+fn bootstrap_material_follows_from_the_envelope() {
+    let bytes = task("publish", "pod");
+    let first = assignment(&bytes, &rules());
+    let envelope = seal(&ring(KEY, None), SUBJECT, &first, &bytes, NONCE).unwrap();
+    let capability = |assignment: &Assignment, epoch| {
+        let made = crate::capability::KeyRing::new(crate::capability::Key::new(KEY).unwrap(), None).issue(
+            &ours(),
+            assignment.id,
+            epoch,
+            assignment.deadline,
+        );
+        made.expose().to_owned()
+    };
+    let later = open(&ring(KEY, None), SUBJECT, &envelope, &ours()).unwrap().assignment;
+    let epoch = crate::id::Epoch::FIRST;
+    assert_eq!(capability(&first, epoch), capability(&later, epoch));
+    assert_ne!(capability(&first, epoch), capability(&later, epoch.next()));
+}
+
 proptest! {
     /// ENV-6, NEW-35: whatever bit of an envelope is flipped, it opens no more (§4.4).
     #[test]

@@ -73,3 +73,31 @@ async fn a_silent_upstream() {
     let log = facade.log();
     assert!(log.iter().any(|row| row == "silence 504"), "{log:#?}");
 }
+
+/// EXE-2, T67, NEW-117, F113: the proxy listens on 127.0.0.1 alone, so that no other address reaches it, not even another one
+/// of loopback.
+#[tokio::test]
+async fn the_proxy_is_on_loopback_alone() {
+    let facade = Facade::start(steps(&["echo \"at $GITHUB_SERVER_URL\"; sleep 3"]), |_| Act::Serve).await;
+    let run = Run::start(&facade, limits());
+    facade
+        .until(|seen| matches!(seen, Seen::Log(log) if log.rows.iter().any(|row| row.content.starts_with("at http"))))
+        .await;
+    let log = facade.log();
+    let url = log.iter().find_map(|row| row.strip_prefix("at http://127.0.0.1:")).unwrap();
+    let port: u16 = url.trim_end_matches('/').parse().unwrap();
+    let reaches = async |host: &str| tokio::net::TcpStream::connect((host, port)).await.is_ok();
+    assert!(reaches("127.0.0.1").await);
+    assert!(!reaches("127.0.0.2").await && !reaches("::1").await);
+    let local: Vec<String> = listeners(port);
+    assert_eq!(local, [format!("0100007F:{port:04X}")]);
+    assert_eq!(run.code().await, 0);
+}
+
+/// The addresses on which somebody listens at this port, as the kernel's table spells them.
+fn listeners(port: u16) -> Vec<String> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| std::fs::read_to_string(table).unwrap_or_default());
+    let words = tables.iter().flat_map(|table| table.lines()).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let listening = words.filter(|words| words.get(3) == Some(&"0A"));
+    listening.map(|words| words[1].to_owned()).filter(|local| local.ends_with(&format!(":{port:04X}"))).collect()
+}
