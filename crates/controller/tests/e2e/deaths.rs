@@ -2,6 +2,7 @@
 //! page says why, every step is closed, the slot serves the next job, and nothing is left.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use domain::reason::Reason;
 use testkit::real::{Gate, JobPage, Run, Seen, Settings, Signal, Status, eventually};
@@ -42,11 +43,11 @@ async fn page(world: &World, run: &Run, name: &str) -> JobPage {
 /// The slot is free, and nothing runs any more.
 async fn nothing_is_left(world: &World) {
     world.serves_another_job().await;
-    nothing_runs(world).await;
+    nothing_runs(world, SOON).await;
 }
 
-async fn nothing_runs(world: &World) {
-    let gone = eventually("nothing of a job runs", SOON, async || {
+async fn nothing_runs(world: &World, limit: Duration) {
+    let gone = eventually("nothing of a job runs", limit, async || {
         let left: Vec<_> =
             world.controller.processes().into_iter().map(|process| process.arguments.join(" ")).collect();
         Ok(if left.is_empty() { Seen::Done(()) } else { Seen::NotYet(left.join("\n")) })
@@ -189,6 +190,9 @@ jobs:
       - run: echo other
 ";
 
+/// A runner reports every 5 s. Its executor's keep-alive, which would hear the same, comes every 30 s.
+const STOPPED: Duration = Duration::from_secs(10);
+
 /// A job that goes on for long after its gate.
 const GOES_ON: &str = "
 on: push
@@ -224,7 +228,7 @@ async fn a_frozen_executor_that_thaws_is_stopped() {
     let before = (world.log(&job).await, format!("{:?}", world.task(&job)));
     gate.open();
     frozen.iter().for_each(|process| process.signal(Signal::Continue));
-    nothing_runs(&world).await;
+    nothing_runs(&world, STOPPED).await;
     let after = (world.log(&job).await, format!("{:?}", world.task(&job)));
     assert_eq!(after, before, "Gitea heard of it");
     std::fs::remove_dir_all(aside).unwrap();
