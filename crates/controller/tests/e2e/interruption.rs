@@ -4,7 +4,7 @@ use testkit::real::{Gate, Signal};
 
 use crate::world::{JOB, World, assert_steps_closed};
 
-/// NEW-158, NEW-113: SIGTERM to the executor.
+/// T57, NEW-158, NEW-113: SIGTERM to the executor.
 #[tokio::test]
 async fn sigterm_to_an_executor_is_never_a_success() {
     const WORKFLOW: &str = "

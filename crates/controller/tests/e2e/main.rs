@@ -15,6 +15,7 @@ mod isolation;
 mod jobs;
 mod repository;
 mod restart;
+mod silence;
 mod trust;
 mod upheaval;
 mod workflow;

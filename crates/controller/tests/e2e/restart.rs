@@ -61,7 +61,7 @@ async fn a_controller_ended_in_order_adopts_its_job() {
     assert_nothing_was_lost(&world, &run).await;
 }
 
-/// NEW-112: the job ends while no controller is there; its last report waits in the executor.
+/// T9, NEW-112, F110: the job ends while no controller is there; its last report waits in the executor.
 #[tokio::test]
 async fn a_job_that_ends_while_the_controller_is_away_is_reported() {
     let mut world = World::new(1).await;
@@ -78,7 +78,7 @@ async fn a_job_that_ends_while_the_controller_is_away_is_reported() {
     assert_nothing_was_lost(&world, &run).await;
 }
 
-/// F62, NEW-26: `kill -9` of the executor: FAILURE within 30 s, the cause on the page, steps closed, slot free.
+/// T7, F62, NEW-26: `kill -9` of the executor: FAILURE within 30 s, the cause on the page, steps closed, slot free.
 #[tokio::test]
 async fn a_killed_executor_fails_its_job_with_a_reason() {
     let world = World::new(1).await;
@@ -87,7 +87,7 @@ async fn a_killed_executor_fails_its_job_with_a_reason() {
     assert_lost(&world, &run).await;
 }
 
-/// F62, NEW-26: the same for the runner.
+/// T7, F62, NEW-26: the same for the runner.
 #[tokio::test]
 async fn a_killed_runner_fails_its_job_with_a_reason() {
     let world = World::new(1).await;

@@ -145,6 +145,25 @@ async fn a_job_that_ends_while_the_controller_is_away_is_reported() {
     world.finish().await;
 }
 
+/// T9, NEW-112, F110: the job ends while the facade takes connections and answers nobody: its runner waits for the call that
+/// is under way and for its first last one, no longer, and the end arrives when somebody answers again.
+#[tokio::test]
+async fn a_job_that_ends_while_the_controller_hangs_is_reported() {
+    // How long the executor waits for the answer to a call in mid-job and to a last one.
+    const TWO_CALLS: Duration = Duration::from_secs(75 + 30);
+    let mut world = world(1).await;
+    let job = in_the_middle(&world).await;
+    world.pause();
+    world.desk.open_gate("middle");
+    world.eventually("the runner has gone", TWO_CALLS + SOON, |world| none(world.runners().len())).await;
+    assert_eq!(world.gitea.state(job).status, Status::Running);
+    world.go_on();
+    assert_nothing_lost(&world, job).await;
+    // The pulse stood still as well.
+    world.allow(Allowance::Gaps);
+    world.finish().await;
+}
+
 /// T9, NEW-112, F110: the same, and the executor is killed with its last report undelivered: the next controller finds it
 /// in the executor's folder, which the job could not read, and says it.
 #[tokio::test]

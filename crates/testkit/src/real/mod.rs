@@ -27,7 +27,7 @@ pub use database::{JobTimes, Status, StepRow, TaskRow};
 pub use error::Error;
 pub use gate::Gate;
 pub use poll::{Seen, eventually};
-pub use processes::{Process, Signal, send as signal};
+pub use processes::{Process, Signal, of_folder, send as signal};
 pub use server::{Access, GiteaServer};
 pub use standalone::{Settings, Standalone};
 pub use steps::{ARTIFACT_ROUND_TRIP, ARTIFACT_V3_ROUND_TRIP, CLONE_OWN_REPOSITORY, insert};

@@ -95,7 +95,8 @@ pub(super) fn peak_memory(pid: u32) -> u64 {
 }
 
 /// The processes that belong to a folder, by rising id. Zombies, the caller and its leashes are left out.
-pub(super) fn of_folder(folder: &Path) -> Vec<Process> {
+#[must_use]
+pub fn of_folder(folder: &Path) -> Vec<Process> {
     let path = folder.display().to_string();
     let own = std::process::id();
     let all: BTreeMap<u32, Process> = all().into_iter().map(|process| (process.pid, process)).collect();
