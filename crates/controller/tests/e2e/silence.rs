@@ -112,10 +112,8 @@ async fn silent_executors_are_lost_and_stopped_when_they_are_back() {
     let dir = workplace(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let port = free_port();
     let relay = Relay::to(port).await;
-    let settings = [
-        ("RUNNER_FACADE_URL", format!("https://127.0.0.1:{}", relay.port)),
-        ("LOCAL_CAPACITY", "2".to_owned()),
-    ];
+    let settings =
+        [("RUNNER_FACADE_URL", format!("https://127.0.0.1:{}", relay.port)), ("LOCAL_CAPACITY", "2".to_owned())];
     let controller = Controller::start(dir.path(), "silence", port, &settings).await;
     let gate = Gate::new().await.unwrap();
     let runs = push(&gitea, &["cut", "frozen"].map(|name| workflow(name, &gate))).await;

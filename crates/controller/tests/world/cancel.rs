@@ -4,7 +4,7 @@
 use connectrpc::ErrorCode;
 use futures::future::join_all;
 use testkit::gitea::{CallEnd, FaultSpec, Gitea, JobId, Method, Status};
-use testkit::world::{Allowance, Plan, SOON, World, job};
+use testkit::world::{Plan, SOON, World, job};
 
 use crate::planned;
 
@@ -18,7 +18,6 @@ async fn assert_over(world: &mut World, job: JobId) {
     world.nothing_left().await;
     let late = world.gitea.state(job).updates_after_end;
     assert!(late <= 1, "{late} calls after the end");
-    world.allow(Allowance::UpdatesAfterEnd(1));
 }
 
 /// T12a, NEW-22: cancelled while it waits for a slot: nothing is made for it, its message goes.
@@ -85,7 +84,7 @@ async fn cancelled_while_it_runs(manners: &str) {
 /// T12: the job is run again while its cancelled attempt is still being cleaned up.
 #[tokio::test]
 async fn and_run_again() {
-    let mut world = hasty(2).await;
+    let world = hasty(2).await;
     let job = world.push_one(job("again", &["on-cancel mute\ngate again"]));
     world.desk.arrived("again", 1, SOON).await;
     world.gitea.cancel(job);
@@ -93,7 +92,6 @@ async fn and_run_again() {
     world.gitea.rerun(job);
     let state = world.ends_as(job, Status::Success, SOON).await;
     assert_eq!(state.attempts.len(), 2);
-    world.allow(Allowance::UpdatesAfterEnd(1));
     world.finish().await;
 }
 

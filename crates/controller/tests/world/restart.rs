@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use testkit::gitea::{Call, CallEnd, FaultSpec, Gitea, JobId, JobState, Latency, Method, Status};
+use testkit::outcome::Rule;
 use testkit::real::Signal;
 use testkit::world::{Allowance, Plan, SOON, World, job};
 
@@ -48,7 +49,7 @@ async fn an_executor_of_an_earlier_registration_goes_when_it_has_ended() {
     let earlier = world.push_one(job("earlier", &["gate never"]));
     world.desk.arrived("never", 1, SOON).await;
     world.allow(Allowance::Unended(earlier));
-    world.allow(Allowance::RegisteredAgain);
+    world.allow(Allowance::Breaks(Rule::RegisteredTwice));
     let acked = |world: &World| world.log().contains(r#""event":"acked""#).then_some(()).ok_or(world.log());
     world.eventually("its message left the queue", SOON, acked).await;
     world.kill9();
@@ -122,8 +123,6 @@ async fn an_open_log_is_remembered_through_a_kill() {
     world.gitea_shows("its log is closed", |gitea| gitea.state(waiting).archived).await;
     world.desk.open_gate("middle");
     assert_nothing_lost(&world, long).await;
-    // It hears of the cancel, and so does the next process.
-    world.allow(Allowance::UpdatesAfterEnd(2));
     world.finish().await;
 }
 
@@ -159,8 +158,6 @@ async fn a_job_that_ends_while_the_controller_hangs_is_reported() {
     assert_eq!(world.gitea.state(job).status, Status::Running);
     world.go_on();
     assert_nothing_lost(&world, job).await;
-    // The pulse stood still as well.
-    world.allow(Allowance::Gaps);
     world.finish().await;
 }
 
@@ -222,7 +219,6 @@ async fn an_end_that_was_not_noted_is_asked_for() {
     let ours = |call: &testkit::gitea::Call| call.summary.starts_with("RESULT_FAILURE");
     assert!(!world.gitea.calls_of(world.task_of(job)).iter().any(ours), "{:#?}", world.gitea.state(job));
     assert_nothing_lost(&world, job).await;
-    world.allow(Allowance::UpdatesAfterEnd(1));
     world.finish().await;
 }
 
@@ -269,9 +265,6 @@ async fn chatty_jobs_through_four_kills() {
         let state = world.ends_as(*job, Status::Success, SOON).await;
         assert_eq!(state.page().steps, expected, "{:#?}", state.rows());
     }
-    // A controller that was killed just before it could note an end asks once more.
-    world.allow(Allowance::UpdatesAfterEnd(jobs.len()));
-    world.allow(Allowance::QuestionsAfterEnd(jobs.len()));
     world.finish().await;
 }
 
@@ -399,8 +392,6 @@ async fn kills_at_random_moments() {
             world.allow(Allowance::Unended(job));
         }
     }
-    world.allow(Allowance::UpdatesAfterEnd(8));
-    world.allow(Allowance::QuestionsAfterEnd(8));
     world.finish().await;
 }
 

@@ -4,7 +4,7 @@ use connectrpc::ErrorCode;
 use serde_json::{Value, json};
 use testkit::gitea::{FaultSpec, JobId, Method, Status};
 use testkit::real::Signal;
-use testkit::world::{Allowance, Plan, SOON, World, job};
+use testkit::world::{Plan, SOON, World, job};
 
 use crate::{planned, world};
 
@@ -160,7 +160,7 @@ async fn a_job_in_words_for_people() {
 /// NEW-130, T69: what a job that succeeds, one that waits, one that is cancelled and an object that cannot be read move.
 #[tokio::test]
 async fn metrics_of_jobs() {
-    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1").set("TERMINAL_GRACE", "1s")).await;
+    let world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1").set("TERMINAL_GRACE", "1s")).await;
     let jobs = world.push([
         job("first", &["proxy GET /api/v1/version\ngate first"]),
         job("second", &["on-cancel obey\ngate second"]),
@@ -206,7 +206,6 @@ async fn metrics_of_jobs() {
     counts(&world, "gdr_cancel_latency_seconds_count", "").await;
     counts(&world, "gdr_task_results_total", "result=\"cancelled\",cause=\"gitea\"").await;
     world.eventually("it says so", SOON, |world| happened(world, jobs[1], "cancelled")).await;
-    world.allow(Allowance::UpdatesAfterEnd(1));
     world.finish().await;
 }
 
@@ -214,7 +213,7 @@ async fn metrics_of_jobs() {
 /// that is away meanwhile.
 #[tokio::test]
 async fn metrics_of_failures() {
-    let mut world = world(1).await;
+    let world = world(1).await;
     let job = world.push_one(job("long", &["gate here"]));
     world.eventually("its executor exists", SOON, running).await;
     // The claim asks Gitea first: nothing is taken as long as Gitea does not answer.
@@ -237,7 +236,6 @@ async fn metrics_of_failures() {
     }
     world.gitea.fail_next(Method::FetchTask, FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(1));
     counts(&world, "gdr_fetch_errors_total", "code=\"unavailable\"").await;
-    world.allow(Allowance::UpdatesAfterEnd(1));
     world.finish().await;
 }
 

@@ -142,7 +142,6 @@ async fn what_waits_is_known_to_the_next_process() {
     world.all_succeed(&[jobs[0], jobs[1], jobs[3]], SOON).await;
     let order: Vec<i64> = world.desk.notes().iter().filter(|note| note.verb == "task").map(|note| note.task).collect();
     assert_eq!(order, [jobs[0], jobs[1], jobs[3]].map(|job| world.task_of(job)));
-    world.allow(testkit::world::Allowance::UpdatesAfterEnd(1));
     world.finish().await;
 }
 

@@ -37,7 +37,6 @@ async fn what_never_opens_is_set_aside() {
     let (mut world, runs, waits) = one_waits_under_a_key_that_is_gone("7s").await;
     world.desk.open_gate("open");
     world.ends_as(runs, Status::Success, SOON).await;
-    world.allow(Allowance::Gaps);
     world.gitea.advance(Duration::from_secs(11 * 60));
     world.gitea.sweep(Sweep::Zombie);
     world.eventually("its message was set aside", SOON, |world| says(world, "message set aside")).await;

@@ -60,7 +60,6 @@ async fn judged(sweep: Sweep, manners: &str) {
     let state = world.gitea.state(job);
     assert_eq!((state.status, state.archived), (Status::Failure, true));
     assert!(state.updates_after_end <= 1 && state.completed_webhooks <= 2, "{state:#?}");
-    world.allow(Allowance::UpdatesAfterEnd(1));
     // Its reason is Gitea's own.
     world.allow(Allowance::Unended(job));
     world.finish().await;
@@ -74,7 +73,7 @@ fn tried(notes: &[Note]) -> usize {
 /// behind its end; so has a post step of a cancelled job. The executor goes after that, not with the end.
 #[tokio::test]
 async fn nobody_is_cut_off_by_the_end() {
-    let mut world = planned(Plan::capacity(1).set("TERMINAL_GRACE", "9s").set("CANCEL_GRACE", "8s")).await;
+    let world = planned(Plan::capacity(1).set("TERMINAL_GRACE", "9s").set("CANCEL_GRACE", "8s")).await;
     let slow = world.push_one(job("slow", &["on-cancel ignore\ngate end\ntry success\nsleep 2500\ntry state"]));
     world.desk.arrived("end", 1, SOON).await;
     let task = world.task_of(slow);
@@ -93,6 +92,5 @@ async fn nobody_is_cut_off_by_the_end() {
     world.gitea_shows("the cancel is known", |gitea: &Gitea| gitea.state(cleans).updates_after_end > 0).await;
     world.desk.open_gate("post");
     world.gitea_shows("the post step has ended", |gitea| gitea.state(cleans).rows().contains(&"cleaned up")).await;
-    world.allow(Allowance::UpdatesAfterEnd(1));
     world.finish().await;
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::ends::{closes_log, heard_end};
 use super::{Controllers, Interval, Rule, TaskRecord, Violation, answered};
-use crate::gitea::{Call, CallEnd, Method};
+use crate::gitea::{Call, CallEnd, Method, Request};
 
 /// The longest time without a sign of life (I7).
 const LONGEST_GAP: Duration = Duration::from_secs(60);
@@ -12,10 +12,11 @@ const LONGEST_GAP: Duration = Duration::from_secs(60);
 /// From an answer with a result until the end is on the disk, on a busy machine.
 const MARK: Duration = Duration::from_secs(2);
 
-/// NEW-163: an answer that carried a result is the last. One that its controller did not live to note does not count.
+/// NEW-163: an answer that carried a result is the last: no update follows, and no question about the log, which is an
+/// UpdateLog without rows. One that its controller did not live to note does not count.
 pub(super) fn updates_after_end(task: &TaskRecord, controllers: &Controllers<'_>) -> Option<Violation> {
     let mut heard: Option<&Call> = None;
-    for call in task.updates() {
+    for call in task.calls.iter().filter(|call| call.method == Method::UpdateTask || asks(call)) {
         if let Some(end) = heard {
             let (one, other) = (controllers.number_of(end), controllers.number_of(call));
             let worked = noted_from(task, end).and_then(|at| controllers.get(one)?.worked_until_killed(at));
@@ -34,6 +35,10 @@ pub(super) fn updates_after_end(task: &TaskRecord, controllers: &Controllers<'_>
         }
     }
     None
+}
+
+fn asks(call: &Call) -> bool {
+    matches!(&call.request, Request::UpdateLog(request) if request.rows.is_empty())
 }
 
 /// From when an answered end could be noted. Of a task that nobody began only its message is kept: that does not tell its

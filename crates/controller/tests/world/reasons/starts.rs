@@ -5,6 +5,7 @@ use std::time::Duration;
 use connectrpc::ErrorCode;
 use domain::reason::Reason;
 use testkit::gitea::{FaultSpec, Method, Status};
+use testkit::outcome::Rule;
 use testkit::stand_in::Temper;
 use testkit::world::{Allowance, Plan, SOON, World, job};
 
@@ -95,7 +96,7 @@ async fn no_message() {
     world.gitea.fail_next(Method::UpdateTask, away);
     world.kill9();
     queue(&world).execute("DELETE FROM message", []).unwrap();
-    world.allow(Allowance::MessageLost);
+    world.allow(Allowance::Breaks(Rule::MessageLost));
     world.restart();
     let judged =
         |world: &World| world.log().contains(r#""reason":"internal""#).then_some(()).ok_or_else(|| world.log());
