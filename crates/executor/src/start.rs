@@ -71,7 +71,6 @@ fn prepared(get: impl Fn(&str) -> Option<String>) -> Result<(Settings, Launch), 
         CapabilitySource::File(path) => capability_file(&path).map_err(usage)?,
         CapabilitySource::Inline(text) => text,
     };
-    // Found before the kernel hides this process's links.
     let starter = Starter::this_program();
     // From here on nobody of the same user reads our memory or our environment.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {

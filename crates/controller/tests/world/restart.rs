@@ -295,6 +295,20 @@ async fn a_slow_first_list() {
     world.finish().await;
 }
 
+/// NEW-148, NEW-149: the program's file is replaced while it runs, as the first step of an upgrade: what it starts until it
+/// is stopped is still the program that runs, and its jobs succeed.
+#[tokio::test]
+async fn a_program_whose_file_was_replaced_still_starts_jobs() {
+    let world = world(1).await;
+    let (file, new) = (world.program(), world.state().join("../bin/new"));
+    std::fs::copy(&file, &new).unwrap();
+    std::fs::rename(&new, &file).unwrap();
+    let job = world.push_one(job("meanwhile", &["say here"]));
+    world.ends_as(job, Status::Success, SOON * 2).await;
+    assert!(!world.log().contains(r#""epoch":2"#), "{}", world.log());
+    world.finish().await;
+}
+
 /// A pipe that nobody writes into or reads from: whoever opens it waits.
 fn pipe(path: &std::path::Path) {
     let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);

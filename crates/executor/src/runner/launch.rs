@@ -41,13 +41,10 @@ pub enum Starter {
 }
 
 impl Starter {
-    /// This program with the arguments it was called with; direct where it cannot be found.
+    /// This program with the arguments it was called with, also when its file was replaced by an upgrade meanwhile.
     #[must_use]
     pub fn this_program() -> Self {
-        match std::env::current_exe() {
-            Ok(program) => Self::Reborn { program, arguments: std::env::args_os().skip(1).collect() },
-            Err(_) => Self::Direct,
-        }
+        Self::Reborn { program: "/proc/self/exe".into(), arguments: std::env::args_os().skip(1).collect() }
     }
 
     /// The command that becomes `<binary> daemon --once --config <config>` with exactly this environment, as the leader
@@ -66,7 +63,7 @@ impl Starter {
             }
             Self::Reborn { program, arguments } => {
                 let mut command = Command::new(program);
-                command.args(arguments);
+                command.arg0("gitea-task-runner").args(arguments);
                 command
             }
         };

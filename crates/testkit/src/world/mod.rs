@@ -387,6 +387,12 @@ impl World {
         self.controller.state()
     }
 
+    /// The file of the controller's program.
+    #[must_use]
+    pub fn program(&self) -> PathBuf {
+        self.controller.program().to_owned()
+    }
+
     /// What `status` says to an operator: whether it is ready, and its words.
     ///
     /// # Panics
