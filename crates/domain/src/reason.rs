@@ -82,7 +82,7 @@ impl Reason {
                 "Run the job again; if it happens again, the operator finds more in this runner's log."
             }
             Self::ExecutorOom => "Let the job use less memory, or ask the operator for more.",
-            Self::Interrupted => "Run the job again; what ended it is in the rows above.",
+            Self::Interrupted => "Run the job again; the operator finds what ended it in this runner's log.",
             Self::Deadline | Self::SandboxExpired => "Split the job, or ask the operator for a longer limit.",
             Self::ResultLost => "Run the job again; its result could not be delivered.",
             Self::IdentityTimeout | Self::ClaimTimeout | Self::BackendUnavailable => {
