@@ -85,7 +85,7 @@ fn errors_come_together() {
     assert_eq!(names, ["GITEA_INSTANCE_URL is required", "TRUST_DOMAIN is required", "RUNNER_FACADE_URL is required"]);
 }
 
-/// CFG-1, CFG-2, CFG-4, CFG-9, CFG-10: each wrong value is one error that names the setting and its rule.
+/// T44, CFG-1, CFG-2, CFG-4, CFG-9, CFG-10: each wrong value is one error that names the setting and its rule.
 #[test]
 fn wrong_values() {
     for bad in ["x", "0", "-1", "4.5", "99999999999"] {

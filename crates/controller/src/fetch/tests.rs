@@ -187,7 +187,7 @@ async fn a_task_that_is_too_large_is_refused_with_numbers() {
     loop_.await.unwrap();
 }
 
-/// NEW-45, F32: the very task that ended here comes again: nothing is queued for it, and Gitea is told.
+/// T11, NEW-45, WRK-8, F32: the very task that ended here comes again: nothing is queued for it, and Gitea is told.
 #[tokio::test]
 async fn a_task_that_ended_here_is_not_taken_again() {
     let double = Double::start().await;

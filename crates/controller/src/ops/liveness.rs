@@ -69,7 +69,7 @@ fn millis(span: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// NEW-131: a loop that stands still since it last turned is named, and is forgiven when it turns again.
+    /// T73, NEW-131, F136: a loop that stands still is named, and is forgiven when it turns again.
     #[test]
     fn a_loop_that_stands_still() {
         let running = Duration::from_secs(600);

@@ -221,7 +221,7 @@ jobs:
     world.serves_another_job().await;
 }
 
-/// T11: a second try of a run is a task of its own, with an executor of its own and an end of its own.
+/// T71, F126: a second try of a run is a task of its own, with an executor of its own and an end of its own.
 #[tokio::test]
 async fn a_second_try_succeeds() {
     const WORKFLOW: &str = "

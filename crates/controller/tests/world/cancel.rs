@@ -63,8 +63,8 @@ fn some(count: usize) -> Result<(), String> {
     if count > 0 { Ok(()) } else { Err("none".to_owned()) }
 }
 
-/// T29, NEW-24, F08: cancelled while it runs, with a runner that obeys (and says SUCCESS), one that falls silent, one
-/// that goes without a word, and one that goes on as if nothing were.
+/// T29, T81, NEW-24, F08, F160: cancelled while it runs, with a runner that obeys (and says SUCCESS), one that falls
+/// silent, one that goes without a word, and one that goes on as if nothing were.
 #[tokio::test]
 async fn while_it_runs() {
     join_all(["obey", "mute", "leave", "ignore"].map(cancelled_while_it_runs)).await;

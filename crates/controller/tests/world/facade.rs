@@ -28,9 +28,9 @@ async fn in_the_middle(world: &World) -> (JobId, i64) {
 }
 
 /// A job whose executor is up and whose runner stands still before it has the task: the test takes its place.
-async fn in_place_of_the_runner(world: &World) -> (JobId, i64) {
-    // The claim asks Gitea first; until the runner stands still Gitea answers nothing that a claim could go on with.
-    world.gitea.set_latency(Latency::fixed(Duration::from_millis(150)));
+async fn in_place_of_the_runner(world: &World) -> (JobId, i64, Caller) {
+    // A claim takes two calls to Gitea, one after the other; the second one fails.
+    world.gitea.set_latency(Latency::fixed(Duration::from_secs(1)));
     let job = world.push_one(job("by-hand", &["say never"]));
     let runs = |world: &World| if world.runners().is_empty() { Err("no runner".to_owned()) } else { Ok(()) };
     world.eventually("its runner is up", SOON, runs).await;
@@ -39,10 +39,28 @@ async fn in_place_of_the_runner(world: &World) -> (JobId, i64) {
     }
     world.signal_only(&world.runners(), Signal::Stop);
     world.gitea.set_latency(Latency::default());
-    let idle = |gitea: &Gitea| gitea.calls().iter().all(|call| call.took.is_some());
-    world.gitea_shows("nothing is under way", idle).await;
+    let task = world.task_of(job);
+    let caller = Caller::of(world, task).await;
+    // Who hears of Gitea's refusal has had the task's turn: no claim of the runner's is on its way any more.
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        let answer = caller.call(Method::FetchTask, &FetchTaskRequest::default()).await;
+        if String::from_utf8_lossy(&answer.body).contains("Gitea gave no good answer") {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{} {:?}", answer.head, answer.body);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     world.gitea.clear_faults();
-    (job, world.task_of(job))
+    (job, task, caller)
+}
+
+/// Takes the task.
+async fn taken(world: &World, caller: &Caller, task: i64) -> Answer {
+    let answer = caller.call(Method::FetchTask, &FetchTaskRequest::default()).await;
+    assert_eq!(answer.message::<FetchTaskResponse>().task.id, task);
+    world.desk.plays(task);
+    answer
 }
 
 /// The end of such a job: its executor is killed.
@@ -97,23 +115,27 @@ async fn register_and_declare() {
     world.finish().await;
 }
 
-/// NEW-105, T50: the readiness route is answered by the facade alone: Gitea, which does not answer at all, is not asked.
+/// NEW-105, T50: the readiness route is answered by the facade alone: Gitea is not asked, and may be away.
 #[tokio::test]
 async fn readiness() {
     let world = world(1).await;
     let (job, task) = in_the_middle(&world).await;
     let caller = Caller::of(&world, task).await;
-    world.gitea.set_away(Away::Hanging);
-    let calls = world.gitea.calls().len();
     let ready = "GET /executor/v1/ready HTTP/1.1";
-    for _ in 0..20 {
-        let answer = caller.exchange(ready, "Host: h\r\nConnection: close\r\n", "").await;
-        assert_eq!(status(&answer), 200, "{answer}");
+    let before = world.gitea.calls().len();
+    for away in [Away::No, Away::Unavailable] {
+        world.gitea.set_away(away);
+        for _ in 0..10 {
+            let answer = caller.exchange(ready, "Host: h\r\nConnection: close\r\n", "").await;
+            assert_eq!(status(&answer), 200, "{answer}");
+        }
     }
-    assert!(world.gitea.calls().len() < calls + 5 && world.gitea.seen().is_empty(), "{:?}", world.gitea.calls());
+    // The job's own reports name its step.
+    let others = world.gitea.calls()[before..].iter().filter(|call| call.summary == "heartbeat").count();
+    assert_eq!((others, world.gitea.seen().len()), (0, 0), "Gitea was asked");
     world.gitea.set_away(Away::No);
     world.desk.open_gate("middle");
-    world.ends_as(job, Status::Success, SOON * 2).await;
+    world.ends_as(job, Status::Success, SOON).await;
     world.finish().await;
 }
 
@@ -128,8 +150,7 @@ fn folder(world: &World) -> PathBuf {
 #[tokio::test]
 async fn one_claim() {
     let world = world(1).await;
-    let (job, task) = in_place_of_the_runner(&world).await;
-    let caller = Caller::of(&world, task).await;
+    let (job, task, caller) = in_place_of_the_runner(&world).await;
     let fetch = FetchTaskRequest::default();
     let in_the_way = folder(&world).join("meta.json.tmp");
     // The controller may be writing this very file at the moment.
@@ -139,15 +160,13 @@ async fn one_claim() {
     std::fs::remove_dir(&in_the_way).unwrap();
     let other = caller.credentials_of(task, Epoch::FIRST.next(), caller.deadline);
     assert_eq!(caller.call_with(&other, Method::FetchTask, &fetch).await.status, 401);
-    let first = caller.fetch().await;
-    assert_eq!(first.message::<FetchTaskResponse>().task.id, task);
+    let first = taken(&world, &caller, task).await;
     let claim = std::fs::read_to_string(folder(&world).join("meta.json")).unwrap();
     assert!(claim.contains("/claimed"), "{claim}");
     for _ in 0..2 {
         assert!(caller.call(Method::FetchTask, &fetch).await.body == first.body, "other bytes");
     }
     assert_eq!(caller.call_with(&other, Method::FetchTask, &fetch).await.status, 401);
-    world.desk.plays(task);
     let foreign = task + 1;
     assert_eq!(caller.call(Method::UpdateLog, &rows(foreign, 0, &["foreign"])).await.status, 403);
     assert_eq!(caller.call(Method::UpdateTask, &state(foreign, TaskResult::Success)).await.status, 403);
@@ -169,7 +188,7 @@ async fn who_lost_its_right() {
     let world = world(1).await;
     let replaced = world.push_one(job("replaced", &["say here\ngate middle\nsay there"]));
     let running = |world: &World| if world.runners().is_empty() { Err("no runner".to_owned()) } else { Ok(()) };
-    world.gitea.set_latency(Latency::fixed(Duration::from_millis(150)));
+    world.gitea.set_latency(Latency::fixed(Duration::from_secs(1)));
     world.eventually("its first executor runs", SOON, running).await;
     world.signal_only(&world.executor_processes(), Signal::Kill);
     let second = |world: &World| {
@@ -215,10 +234,8 @@ async fn who_lost_its_right() {
 #[tokio::test]
 async fn deadlines_are_ours() {
     let world = world(1).await;
-    let (job, task) = in_place_of_the_runner(&world).await;
-    let caller = Caller::of(&world, task).await;
-    assert_eq!(caller.fetch().await.status, 200);
-    world.desk.plays(task);
+    let (job, task, caller) = in_place_of_the_runner(&world).await;
+    taken(&world, &caller, task).await;
     world.gitea.set_latency(Latency::fixed(Duration::from_millis(300)));
     for (index, timeout) in (0..).zip(["1", "10800000", "garbage", ""]) {
         let named = if timeout.is_empty() { String::new() } else { format!("Connect-Timeout-Ms: {timeout}\r\n") };
@@ -253,10 +270,8 @@ fn logs(gitea: &Gitea, task: i64) -> impl Iterator<Item = Call> {
 #[tokio::test]
 async fn one_call_at_a_time() {
     let world = world(1).await;
-    let (job, task) = in_place_of_the_runner(&world).await;
-    let caller = Caller::of(&world, task).await;
-    assert_eq!(caller.fetch().await.status, 200);
-    world.desk.plays(task);
+    let (job, task, caller) = in_place_of_the_runner(&world).await;
+    taken(&world, &caller, task).await;
     world.gitea.set_latency(Latency::fixed(Duration::from_millis(100)));
     let log = rows(task, 0, &["one", "two"]);
     let going_on = state(task, TaskResult::Unspecified);

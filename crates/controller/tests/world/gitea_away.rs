@@ -23,12 +23,15 @@ async fn at_the_start() {
         assert!(world.sigterm(SOON).await.success());
         world.gitea.set_away(away);
         let (before, declared) = (world.gitea.connections(), world.gitea.counters().declares);
+        let fetches = world.gitea.counters().fetches;
         world.restart();
         world.gitea_shows("it has tried", |gitea| gitea.connections() > before).await;
         world.gitea.set_away(Away::No);
         world.gitea_shows("it has declared itself", |gitea| gitea.counters().declares > declared).await;
         let job = world.push_one(job("after", &["say here"]));
         world.ends_as(job, Status::Success, SOON).await;
+        let asked = world.gitea.counters().fetches - fetches;
+        assert!(asked <= 4, "a herd of {asked} questions at its return");
     }
     world.finish().await;
 }

@@ -5,7 +5,7 @@ use testkit::world::{SOON, job};
 
 use crate::world;
 
-/// FAC-8: rows of both steps under their steps, states of their own.
+/// FAC-8, FAC-1: rows of both steps under their steps, states of their own.
 #[tokio::test]
 async fn two_steps() {
     let world = world(1).await;

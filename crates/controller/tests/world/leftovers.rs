@@ -58,7 +58,13 @@ async fn kill(world: &World, jobs: &[JobId]) {
     world.eventually("they have ended", SOON, last_words).await;
 }
 
-/// T46, NEW-54, NEW-55, F44: executors that ended while no controller was there, half of them of jobs that Gitea has ended
+/// Where in the log an event of a job stands.
+fn at(world: &World, job: JobId, event: &str) -> Option<usize> {
+    let (event, task) = (format!(r#""event":"{event}""#), format!(r#""task_id":{},"#, world.task_of(job)));
+    world.log().lines().position(|line| line.contains(&event) && line.contains(&task))
+}
+
+/// T46, WRK-8, NEW-54, NEW-55, F44: executors that ended while no controller was there, half of them of jobs that Gitea has ended
 /// meanwhile: those that run for Gitea are reported with a reason, all are removed, and their slots serve other jobs.
 #[tokio::test]
 async fn finished_ones_at_a_start() {
@@ -72,6 +78,9 @@ async fn finished_ones_at_a_start() {
     for job in lost {
         let state = world.ends_as(*job, Status::Failure, SOON).await;
         assert!(state.rows().iter().any(|row| row.starts_with("##[error]executor_")), "{:?}", state.rows());
+        let deleted = |world: &World| at(world, *job, "executor_deleted").map(drop).ok_or("not yet".to_owned());
+        world.eventually("its executor is deleted", SOON, deleted).await;
+        assert!(at(&world, *job, "reported") < at(&world, *job, "executor_deleted"), "{}", world.log());
     }
     let next = ["seven", "eight", "nine", "ten", "eleven", "twelve"];
     let next = world.push(next.map(|key| job(key, &["gate next"])));
@@ -226,7 +235,7 @@ async fn a_lower_capacity() {
 async fn made_again() {
     let mut world = world(1).await;
     // The claim takes two calls, so there is time before it.
-    world.gitea.set_latency(Latency::fixed(Duration::from_millis(200)));
+    world.gitea.set_latency(Latency::fixed(Duration::from_secs(1)));
     let job = world.push_one(job("again", &["say here"]));
     world.eventually("its runner is up", SOON, |world| some(world.runners().len())).await;
     world.kill9();
@@ -278,5 +287,57 @@ async fn the_same_number_again() {
     let over = |world: &World| if world.executors().is_empty() { Ok(()) } else { Err("executors".to_owned()) };
     world.eventually("the older executor has gone", SOON, over).await;
     world.allow(Allowance::Breaks(Rule::RunTwice));
+    world.finish().await;
+}
+
+/// What lies in the queue, to be put back later.
+fn queue_files(world: &World) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = ["queue.db", "queue.db-wal", "queue.db-shm"].map(|name| world.state().join(name));
+    files.into_iter().filter_map(|path| Some((path.clone(), std::fs::read(path).ok()?))).collect()
+}
+
+fn put_back(world: &World, files: &[(PathBuf, Vec<u8>)]) {
+    queue_files(world).into_iter().for_each(|(path, _)| std::fs::remove_file(path).unwrap());
+    files.iter().for_each(|(path, content)| std::fs::write(path, content).unwrap());
+}
+
+/// T11, WRK-8, NEW-23, NEW-45, NEW-63, F32: the acknowledgement of a message is lost, so that it is there again for the next
+/// controller, which knows nothing of it: once while its job runs, once when that has ended. The running one is joined, for
+/// the ended one nothing is made; it is executed once, and its message goes.
+#[tokio::test]
+async fn a_message_that_comes_back() {
+    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1")).await;
+    let first = running(&world, &["first"]).await[0];
+    let second = world.push_one(job("second", &["gate second\nsay after"]));
+    let is_queued = |world: &World| match testkit::world::queued(&world.state()) {
+        Ok(tasks) if tasks.len() == 1 => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    world.eventually("it waits in the queue", SOON, is_queued).await;
+    assert!(world.sigterm(SOON).await.success());
+    let files = queue_files(&world);
+    world.restart();
+    world.desk.open_gate("first");
+    world.ends_as(first, Status::Success, SOON).await;
+    world.desk.arrived("second", 1, SOON).await;
+    let task = world.task_of(second);
+    let acked = |world: &World| at(world, second, "acked").map(drop).ok_or("not yet".to_owned());
+    world.eventually("its message has left the queue", SOON, acked).await;
+    world.kill9();
+    put_back(&world, &files);
+    world.restart();
+    world.desk.open_gate("second");
+    let state = world.ends_as(second, Status::Success, SOON).await;
+    assert_eq!(state.page().steps, [["after"]]);
+    world.nothing_left().await;
+    assert!(world.sigterm(SOON).await.success());
+    put_back(&world, &files);
+    let made = world.log().matches("executor_created").count();
+    world.restart();
+    world.nothing_left().await;
+    assert_eq!(world.log().matches("executor_created").count(), made, "an executor for a job that has ended");
+    assert_eq!(world.desk.told(task, "task").len(), 1);
+    // Without a record the next controller asks once.
+    world.allow(Allowance::Breaks(Rule::UpdateAfterEnd));
     world.finish().await;
 }

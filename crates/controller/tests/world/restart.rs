@@ -245,8 +245,8 @@ async fn a_kill_between_create_and_claim() {
     world.finish().await;
 }
 
-/// T5, NEW-53, NEW-62: three jobs that report all the time, through four kills: whatever a new controller is asked before
-/// it knows what exists, no row is swallowed and no job is stopped.
+/// T5, T83, NEW-53, NEW-62, F162: three jobs that report all the time, through four kills: whatever a new controller is
+/// asked before it knows what exists, no row is swallowed and no job is stopped.
 #[tokio::test]
 async fn chatty_jobs_through_four_kills() {
     let mut world = world(3).await;

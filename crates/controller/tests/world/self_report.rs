@@ -10,8 +10,8 @@ use crate::{planned, world};
 
 const GRACE: Duration = Duration::from_secs(4);
 
-/// T20, REG-3, NEW-100, ADM-6, NEW-126, F43, F108: final is final, the slot is not free before the grace is over, and
-/// Gitea hears nothing more.
+/// T20, T81, REG-3, NEW-100, ADM-6, NEW-126, F43, F108: final is final, the slot is not free before the grace is over,
+/// and Gitea hears nothing more.
 #[tokio::test]
 async fn its_slot_stays_taken_until_the_grace_is_over() {
     let mut world = planned(Plan::capacity(1).set("TERMINAL_GRACE", "4s")).await;

@@ -23,6 +23,7 @@ use crate::stand_in::{self, Temper};
 pub use desk::{Desk, Note};
 
 use watch::Watch;
+pub use watch::queued;
 pub(crate) use watch::{executors, left_in_queue, messages};
 
 /// What only the program knows that makes a world.

@@ -105,7 +105,10 @@ pub(crate) fn left_in_queue(state: &Path, told: impl Fn(i64) -> String) -> Vec<S
 }
 
 /// The tasks whose messages are in the queue; none where no controller has made it yet.
-fn queued(state: &Path) -> rusqlite::Result<BTreeSet<i64>> {
+///
+/// # Errors
+/// The file cannot be read now.
+pub fn queued(state: &Path) -> rusqlite::Result<BTreeSet<i64>> {
     let file = state.join("queue.db");
     if !file.exists() {
         return Ok(BTreeSet::new());

@@ -56,8 +56,8 @@ fn a_cancelled_log_is_closed_by_us() {
     assert!(ended.on(Event::LogSealed).wants().removal);
 }
 
-/// NEW-63, NEW-52: the folder of a task that was claimed outlives its message, whatever else is over: without it the next
-/// process would find a message of a task that nobody took.
+/// NEW-63, NEW-52, WRK-8: the folder of a task that was claimed outlives its message, whatever else is over: without it
+/// the next process would find a message of a task that nobody took.
 #[test]
 fn the_folder_of_a_claimed_task_outlives_its_message() {
     let killed = Event::ExecutorEnded { epoch: Epoch::FIRST, reason: Reason::ExecutorExited, how: "gone".to_owned() };
