@@ -135,6 +135,10 @@ fn rows() -> Request {
     Request::UpdateLog(UpdateLogRequest { task_id: TASK, rows, no_more: true, ..Default::default() })
 }
 
+fn question() -> Request {
+    Request::UpdateLog(UpdateLogRequest { task_id: TASK, ..Default::default() })
+}
+
 #[test]
 fn good_records() {
     Story::good().breaks(&[]);
@@ -288,6 +292,13 @@ fn an_update_after_an_answered_end() {
     let noted = Call { instant: story.start + Duration::from_secs(5), ..closing };
     story.task().calls.insert(3, noted);
     story.breaks(&[Rule::UpdateAfterEnd]);
+    // A question about the log is as much; rows are none.
+    for (rows, broken) in [(question(), &[Rule::UpdateAfterEnd][..]), (rows(), &[])] {
+        let mut story = Story::good();
+        let asked = call(story.start, 7000, rows, None);
+        story.task().calls.push(asked);
+        story.breaks(broken);
+    }
     // An answer that never arrived is no answer.
     let mut story = Story::good();
     story.task().calls[4].end = CallEnd::Cut;
