@@ -2,7 +2,8 @@
 //! the contract (§8): neither can be installed.
 
 use testkit::gitea::{Call, Gitea, JobId, Request, Rules, Settings, Status};
-use testkit::world::{Plan, SOON, World, job};
+use testkit::outcome::Rule;
+use testkit::world::{Allowance, Plan, SOON, World, job};
 
 use crate::planned;
 
@@ -13,6 +14,13 @@ pub(crate) fn newer() -> Plan {
         runner_version: Some("2.0.0"),
         ..Plan::capacity(1)
     }
+}
+
+/// There CANCELLED is no end: what follows it is for [`assert_one_end`] and the pages of the reasons to judge.
+pub(crate) async fn newer_world(plan: Plan) -> World {
+    let mut world = planned(plan).await;
+    world.allow(Allowance::Breaks(Rule::UpdateAfterEnd));
+    world
 }
 
 /// One UpdateTask with a result, and none after it.
@@ -27,7 +35,7 @@ fn assert_one_end(world: &World, job: JobId) {
 #[tokio::test]
 async fn is_declared_with_a_runner_that_can() {
     for (version, declared) in [("2.0.0", vec!["cancelling".to_owned()]), ("1.0.8", vec![])] {
-        let world = planned(Plan { runner_version: Some(version), ..newer() }).await;
+        let world = newer_world(Plan { runner_version: Some(version), ..newer() }).await;
         let told = world.gitea.calls().into_iter().find_map(|call| match call.request {
             Request::Declare(request) => Some(request.capabilities),
             _ => None,
@@ -41,7 +49,7 @@ async fn is_declared_with_a_runner_that_can() {
 /// last word of the task.
 #[tokio::test]
 async fn a_running_job_ends_by_its_runner() {
-    let world = planned(newer()).await;
+    let world = newer_world(newer()).await;
     let job = world.push_one(job("long", &["on-cancel obey\nsay here\ngate never"]));
     world.desk.arrived("never", 1, SOON).await;
     world.gitea.cancel(job);
@@ -57,7 +65,7 @@ async fn a_running_job_ends_by_its_runner() {
 #[tokio::test]
 async fn a_runner_that_goes_on_has_a_deadline() {
     for manners in ["mute", "ignore"] {
-        let world = planned(newer().set("CANCEL_GRACE", "1s").set("TERMINAL_GRACE", "2s")).await;
+        let world = newer_world(newer().set("CANCEL_GRACE", "1s").set("TERMINAL_GRACE", "2s")).await;
         let script = format!("on-cancel {manners}\nsay here\ngate never");
         let job = world.push_one(job("long", &[&script]));
         world.desk.arrived("never", 1, SOON).await;
@@ -74,7 +82,7 @@ async fn a_runner_that_goes_on_has_a_deadline() {
 /// NEW-22, T12a: no runner has it: the end is ours, and soon.
 #[tokio::test]
 async fn a_waiting_job_ends_by_us() {
-    let world = planned(newer().set("LOOK_AHEAD", "1")).await;
+    let world = newer_world(newer().set("LOOK_AHEAD", "1")).await;
     let jobs = [job("runs", &["gate here"]), job("waits", &["say never"])].map(|job| world.push_one(job));
     world.desk.arrived("here", 1, SOON).await;
     world.gitea_shows("the second is held", |gitea| gitea.held().len() == 2).await;
@@ -92,7 +100,7 @@ async fn a_waiting_job_ends_by_us() {
 /// NEW-24: a new process hears of the cancel from Gitea, like the one before.
 #[tokio::test]
 async fn a_restart_in_between() {
-    let mut world = planned(newer()).await;
+    let mut world = newer_world(newer()).await;
     let job = world.push_one(job("long", &["on-cancel obey\nsay here\ngate never"]));
     world.desk.arrived("never", 1, SOON).await;
     world.kill9();

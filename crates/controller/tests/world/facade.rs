@@ -57,7 +57,7 @@ async fn in_place_of_the_runner(world: &World) -> (JobId, i64, Caller) {
 
 /// Takes the task.
 async fn taken(world: &World, caller: &Caller, task: i64) -> Answer {
-    let answer = caller.call(Method::FetchTask, &FetchTaskRequest::default()).await;
+    let answer = caller.fetch().await;
     assert_eq!(answer.message::<FetchTaskResponse>().task.id, task);
     world.desk.plays(task);
     answer

@@ -6,7 +6,7 @@ use testkit::real::Signal;
 use testkit::world::{Plan, SOON, World, job};
 
 use super::{shows, shows_as};
-use crate::cancelling::newer;
+use crate::cancelling::{newer, newer_world};
 use crate::{planned, world};
 
 /// A job that waits in the middle of the second of its three steps, as Gitea knows.
@@ -88,7 +88,7 @@ async fn a_report_that_was_refused() {
 /// NEW-29, NEW-22: a user cancels what no runner has, and Gitea waits for an end.
 #[tokio::test]
 async fn a_task_that_was_cancelled_before_it_began() {
-    let world = planned(newer().set("LOOK_AHEAD", "1")).await;
+    let world = newer_world(newer().set("LOOK_AHEAD", "1")).await;
     let jobs = [job("runs", &["gate here"]), job("waits", &["say never"])].map(|job| world.push_one(job));
     world.desk.arrived("here", 1, SOON).await;
     world.gitea_shows("the second is held", |gitea| gitea.held().len() == 2).await;
@@ -101,7 +101,7 @@ async fn a_task_that_was_cancelled_before_it_began() {
 /// NEW-29, NEW-167: a user cancels a job whose runner does not heed it.
 #[tokio::test]
 async fn a_cancel_that_was_not_heeded() {
-    let world = planned(newer().set("CANCEL_GRACE", "1s").set("TERMINAL_GRACE", "2s")).await;
+    let world = newer_world(newer().set("CANCEL_GRACE", "1s").set("TERMINAL_GRACE", "2s")).await;
     let job = world.push_one(job("long", &["on-cancel mute\nsay here\ngate never"]));
     world.gitea_shows("its row is stored", |gitea| gitea.state(job).rows().contains(&"here")).await;
     world.gitea.cancel(job);
