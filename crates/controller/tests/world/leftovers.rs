@@ -28,6 +28,25 @@ fn folder(world: &World, job: JobId) -> PathBuf {
     world.state().join("executors").join(world.executors().into_iter().find(|name| name.starts_with(&of_task)).unwrap())
 }
 
+/// Waits until `status` says this.
+async fn status_says(world: &World, words: &str) -> String {
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        let (_, status) = world.status().await;
+        if status.contains(words) {
+            return status;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "no {words:?} in {status}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until Gitea has carried out what a killed controller had asked of it.
+async fn carried_out(world: &World) {
+    let done = |call: &Call| call.method != Method::UpdateTask || call.result.is_some();
+    world.gitea_shows("all is carried out", |gitea| gitea.calls().iter().all(done)).await;
+}
+
 /// Jobs that run, each at a gate of its own key.
 async fn running(world: &World, keys: &[&str]) -> Vec<JobId> {
     let jobs = keys.iter().map(|key| world.push_one(job(key, &[&format!("gate {key}")]))).collect();
@@ -73,6 +92,7 @@ async fn finished_ones_at_a_start() {
     let (lost, cancelled) = jobs.split_at(3);
     world.kill9();
     kill(&world, &jobs).await;
+    carried_out(&world).await;
     cancelled.iter().for_each(|job| world.gitea.cancel(*job));
     world.restart();
     for job in lost {
@@ -131,8 +151,8 @@ async fn broken_ones_at_a_start() {
     let state = world.ends_as(jobs[2], Status::Failure, SOON).await;
     assert!(state.rows().iter().any(|row| row.starts_with("##[error]executor_")), "{:?}", state.rows());
     world.eventually("the ended one is removed", SOON, |world| none(world.executors().len() - 8)).await;
-    let (ready, status) = world.status().await;
-    assert!(ready && status.contains("local: 8 of 10 slots used"), "{status}");
+    let status = status_says(&world, "local: 8 of 10 slots used").await;
+    assert!(status.contains(": ready, leads"), "{status}");
     let quarantined: Vec<&str> = status.lines().filter(|line| line.contains("quarantined")).collect();
     assert!(names.iter().all(|name| quarantined.iter().any(|line| line.contains(name))), "{status}");
     let metrics = world.metrics().await;
@@ -215,8 +235,7 @@ async fn a_lower_capacity() {
     world.gitea_shows("it has declared itself", |gitea| gitea.counters().declares > declares).await;
     let waits = world.push_one(job("waits", &["say here"]));
     for (at, gate) in ["one", "two", "three"].into_iter().enumerate() {
-        let (_, status) = world.status().await;
-        assert!(status.contains(&format!("local: {} of 1 slots used", 3 - at)), "{status}");
+        status_says(&world, &format!("local: {} of 1 slots used", 3 - at)).await;
         world.desk.open_gate(gate);
         world.ends_as(jobs[at], Status::Success, SOON).await;
         world
@@ -245,6 +264,7 @@ async fn made_again() {
     world.eventually("the executor has gone", SOON, |world| none(world.executor_processes().len())).await;
     world.eventually("its last word is written", SOON, |_| some(usize::from(place.join("exit.json").exists()))).await;
     std::fs::remove_dir_all(&place).unwrap();
+    carried_out(&world).await;
     world.restart();
     world.eventually("it is made again", SOON, |_| some(usize::from(place.join("meta.json").exists()))).await;
     let after = ["launch.json", "meta.json"].map(|name| read(&place, name));

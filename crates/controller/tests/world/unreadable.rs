@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use domain::capability::{Key, KeyRing};
+use domain::envelope::{self, Opened};
+use domain::id::InstanceId;
 use testkit::gitea::{JobId, Status, Sweep};
 use testkit::world::{Allowance, Plan, SOON, World, job};
 
@@ -57,4 +60,48 @@ async fn what_never_opens_is_set_aside() {
 
 fn says(world: &World, word: &str) -> Result<(), String> {
     if world.log().contains(word) { Ok(()) } else { Err(format!("no {word:?} in the log")) }
+}
+
+/// The message of a task as somebody with the envelope key could write it: another identity inside.
+fn contradict(world: &World, task: i64) {
+    let text = |name: &str| std::fs::read_to_string(world.state().join(name)).unwrap();
+    let key = Key::new(text("keys/envelope.key").trim().as_bytes()).unwrap();
+    let ring = KeyRing::new(key, None);
+    let queue = rusqlite::Connection::open(world.state().join("queue.db")).unwrap();
+    let body: Vec<u8> = queue.query_row("SELECT body FROM message WHERE id = ?1", [task], |row| row.get(0)).unwrap();
+    let outside: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let instance: InstanceId = outside["instance"].as_str().unwrap().parse().unwrap();
+    let subject = format!("ci.runner.{instance}.local");
+    let Opened { mut assignment, task: payload } = envelope::open(&ring, &subject, &body, &instance).ok().unwrap();
+    assignment.spiffe_id = "spiffe://example.org/ci/somebody/else/deploy".parse().unwrap();
+    let body = envelope::seal(&ring, &subject, &assignment, &payload, [7; 12]).unwrap();
+    queue.execute("UPDATE message SET body = ?1 WHERE id = ?2", rusqlite::params![body, task]).unwrap();
+}
+
+/// T13, ENV-7, NEW-38, F23, F29: a message whose number is proven, but whose inside contradicts itself, is kept, tried again
+/// and counted; its task is ended with a reason when it has waited too long, not before, and never runs.
+#[tokio::test]
+async fn what_contradicts_itself_ends_with_a_reason() {
+    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1").set("QUEUE_WAIT_LIMIT", "8s")).await;
+    let runs = world.push_one(job("runs", &["gate open"]));
+    world.desk.arrived("open", 1, SOON).await;
+    let waits = world.push_one(job("waits", &["say never"]));
+    world.gitea_shows("it was fetched", |gitea| gitea.state(waits).task.is_some()).await;
+    world.eventually("it is in the queue", SOON, |world| dispatched(world, waits)).await;
+    let begun = std::time::Instant::now();
+    world.kill9();
+    contradict(&world, world.task_of(waits));
+    world.restart();
+    world.desk.open_gate("open");
+    world.ends_as(runs, Status::Success, SOON).await;
+    let state = world.ends_as(waits, Status::Failure, SOON).await;
+    assert!(begun.elapsed() > Duration::from_secs(5), "after {:?}", begun.elapsed());
+    let row = "##[error]queue_timeout:";
+    let told = state.rows().into_iter().find(|text| text.starts_with(row)).map(str::to_owned);
+    assert!(told.is_some_and(|text| text.contains("does not open: contradiction")), "{:?}", state.rows());
+    let metrics = world.metrics().await;
+    let counted = |line: &str| line.contains("contradiction") && !line.ends_with(" 0");
+    assert!(metrics.lines().any(counted), "{metrics}");
+    assert!(world.desk.told(world.task_of(waits), "task").is_empty());
+    world.finish().await;
 }
