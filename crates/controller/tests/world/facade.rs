@@ -115,7 +115,7 @@ async fn register_and_declare() {
     world.finish().await;
 }
 
-/// NEW-105, T50: the readiness route is answered by the facade alone: Gitea is not asked, and may be away.
+/// T50, NEW-105, F65: the readiness route is answered by the facade alone: Gitea is not asked, and may be away.
 #[tokio::test]
 async fn readiness() {
     let world = world(1).await;

@@ -91,7 +91,7 @@ fn denied(metrics: &str, reason: &str) -> bool {
     metrics.lines().any(|line| line.strip_prefix(&counts).is_some_and(|count| count.parse::<f64>().unwrap() > 0.0))
 }
 
-/// T19, T50, NEW-94, NEW-130, FAC-5, FAC-6, NEW-105, F111: without both the SVID and the capability of one live
+/// T19, T50, NEW-94, NEW-130, FAC-5, FAC-6, NEW-105, F111, F65: without both the SVID and the capability of one live
 /// assignment nobody gets anywhere; what was missing is counted.
 #[tokio::test]
 async fn strangers() {

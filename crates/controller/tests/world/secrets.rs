@@ -6,9 +6,9 @@ use testkit::world::{Plan, SOON, job};
 use crate::caller::Caller;
 use crate::planned;
 
-/// T40, WRK-6, EXE-8, SCH-13, F28: while a job runs, one waits and one was refused, and Gitea quotes our token in an error:
-/// no secret of a task, no token, key or capability is in the log, in the metrics, in `status`, in the queue or in the folder
-/// of an executor.
+/// T40, WRK-6, EXE-8, SCH-13, F28, F69: while a job runs, one waits and one was refused, and Gitea quotes our token in
+/// an error: no secret of a task, no token, key or capability is in the log, in the metrics, in `status`, in the queue
+/// or in the folder of an executor.
 #[tokio::test]
 async fn nothing_is_exposed() {
     let world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1").set("LOG_LEVEL", "trace")).await;

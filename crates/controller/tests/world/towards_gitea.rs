@@ -99,9 +99,9 @@ fn attempts(world: &World) -> Vec<i64> {
     rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
-/// T4, NEW-34, NEW-157, NEW-21, F05, F52: what waits behind a full slot costs no delivery, also when the controller is
-/// killed meanwhile: the next one knows it from the queue, keeps it alive in Gitea, shows it, hears its cancel, and runs
-/// the rest in the order of their arrival.
+/// T4, NEW-34, NEW-157, NEW-21, PRC-5, F05, F52, F20, F22: what waits behind a full slot costs no delivery, also when
+/// the controller is killed meanwhile: the next one knows it from the queue, keeps it alive in Gitea, shows it, hears
+/// its cancel, and runs the rest in the order of their arrival.
 #[tokio::test]
 async fn what_waits_is_known_to_the_next_process() {
     let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "3")).await;

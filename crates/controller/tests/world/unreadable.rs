@@ -32,9 +32,9 @@ fn dispatched(world: &World, job: JobId) -> Result<(), String> {
     if found { Ok(()) } else { Err("not dispatched".to_owned()) }
 }
 
-/// T13, ENV-7, NEW-38, NEW-51, F23: it is never run and nothing is said to Gitea in its name; after the longest wait it
-/// is set aside, with a record in `status` that outlives a restart and holds nothing of what was inside. Other jobs go
-/// on.
+/// T13, ENV-7, NEW-38, NEW-51, PRC-2, F23: it is never run and nothing is said to Gitea in its name; after the longest
+/// wait it is set aside, with a record in `status` that outlives a restart and holds nothing of what was inside. Other
+/// jobs go on.
 #[tokio::test]
 async fn what_never_opens_is_set_aside() {
     let (mut world, runs, waits) = one_waits_under_a_key_that_is_gone("7s").await;

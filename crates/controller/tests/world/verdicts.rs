@@ -71,8 +71,8 @@ fn tried(notes: &[Note]) -> usize {
     notes.iter().filter(|note| note.verb == "tried").count()
 }
 
-/// T60, NEW-100, NEW-55: an answer to the final update that takes 2 s reaches the runner, which has time for what it does
-/// behind its end; so has a post step of a cancelled job. The executor goes after that, not with the end.
+/// T60, NEW-100, NEW-55, F92: an answer to the final update that takes 2 s reaches the runner, which has time for what
+/// it does behind its end; so has a post step of a cancelled job. The executor goes after that, not with the end.
 #[tokio::test]
 async fn nobody_is_cut_off_by_the_end() {
     let mut world = planned(Plan::capacity(1).set("TERMINAL_GRACE", "9s").set("CANCEL_GRACE", "8s")).await;

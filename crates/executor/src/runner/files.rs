@@ -251,7 +251,7 @@ mod tests {
         assert!(matches!(error, FilesError::NotLoopback(_)), "{error}");
     }
 
-    /// T58, NEW-115: what must hold.
+    /// T58, NEW-115, F81: what must hold.
     #[test]
     fn fixed_settings() {
         let (_, config, _) = written("127.0.0.1:1", None).unwrap();
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(config.pointer("/cache/enabled"), Some(&json!(false)));
     }
 
-    /// T58, NEW-115, §2.2: the base configuration is kept where nothing must hold, and cannot loosen what must.
+    /// T58, NEW-115, §2.2, F81: the base configuration is kept where nothing must hold, and cannot loosen what must.
     #[test]
     fn base_configuration() {
         let base = "runner:\n  capacity: 9\n  shutdown_timeout: 3h\n  labels: ['x:docker://y']\n  envs: {A: b}\n  \

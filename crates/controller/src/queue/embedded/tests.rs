@@ -19,8 +19,8 @@ fn sized(n: i64, size: usize) -> Message {
     Message { body, ..message(n, "a") }
 }
 
-/// NEW-50, ADM-4, NEW-3, NEW-34, NEW-39, NEW-45, NEW-46, NEW-52, PRC-4, PRC-9, PUB-1, PUB-2, F24: the same suite
-/// that every engine passes.
+/// NEW-50, ADM-4, NEW-3, NEW-34, NEW-39, NEW-45, NEW-46, NEW-52, PRC-4, PRC-9, PUB-1, PUB-2, CON-4, NEW-44, F24: the
+/// same suite that every engine passes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_of_a_queue() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// NEW-61, F53: an executor that ends before the claim is replaced three times, with pauses of 0, 5 and 20 s.
+/// NEW-61, PRC-8, F53: an executor that ends before the claim is replaced three times, with pauses of 0, 5 and 20 s.
 #[test]
 fn executors_that_die_before_the_claim_are_replaced() {
     let mut walk = Walk::fetched().on(Event::Persisted);
