@@ -123,3 +123,15 @@ async fn outage_in_mid_job() {
     assert_eq!(rows, ["row-1", "row-2", "row-3", "row-4", "row-5", "row-6", "row-7", "row-8"]);
     assert!(!log.iter().any(|row| row.contains("lost")), "{log:#?}");
 }
+
+/// T58, NEW-115, F81: the runner uses the configuration that was made for it: what the base configuration says reaches the
+/// job, in its folder and in its environment.
+#[tokio::test]
+async fn the_configuration_is_in_use() {
+    let facade = Facade::start(steps(&["echo \"base $FROM_BASE in $PWD\""]), |_| Act::Serve).await;
+    let run = Run::start(&facade, limits());
+    let place = run.workspace();
+    assert_eq!(run.code().await, 0);
+    let (log, told) = (facade.log(), format!("base seen in {}/", place.display()));
+    assert!(log.iter().any(|row| row.starts_with(&told)), "no {told:?} in {log:#?}");
+}

@@ -55,7 +55,11 @@ impl Run {
         });
         let workspace = tempfile::tempdir().unwrap();
         let config = workspace.path().join("base.yaml");
-        std::fs::write(&config, format!("host:\n  workdir_parent: {}\n", workspace.path().display())).unwrap();
+        let base = format!(
+            "host:\n  workdir_parent: {}\nrunner:\n  capacity: 9\n  envs: {{FROM_BASE: seen}}\n",
+            workspace.path().display()
+        );
+        std::fs::write(&config, base).unwrap();
         let settings = Settings {
             assignment: ASSIGNMENT.to_owned(),
             capability: CAPABILITY.to_owned().into(),
@@ -75,6 +79,11 @@ impl Run {
         let (signals, received) = mpsc::unbounded_channel();
         let code = tokio::spawn(async move { executor::run_over(&settings, link, received).await });
         Self { signals, code, workspace }
+    }
+
+    /// What the base configuration says is the parent of the job's folder.
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.workspace.path().to_owned()
     }
 
     pub(crate) fn signal(&self, signal: i32) {
