@@ -4,6 +4,7 @@
 
 mod cancelling;
 mod end;
+mod executor;
 mod model;
 mod run;
 mod start;
