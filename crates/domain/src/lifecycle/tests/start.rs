@@ -15,7 +15,9 @@ fn executors_that_die_before_the_claim_are_replaced() {
             walk.wants().message,
             Some(MessageWant::GiveBack { at: at(walk.now + pause), error: "exit 1".to_owned() })
         );
-        walk = walk.settled(Settlement::GivenBack).on(Event::ExecutorAbsent);
+        walk = walk.settled(Settlement::GivenBack);
+        assert!(!walk.wants().launch, "it is still there");
+        walk = walk.on(Event::ExecutorAbsent);
         assert_eq!(walk.wants().launch, pause == 0);
         walk = walk.later(pause);
         assert!(walk.wants().launch);
@@ -113,6 +115,8 @@ fn the_waiting_room_speaks() {
         .on(Event::WaitsFor { what: "a free slot, at place 2".to_owned() })
         .later(60);
     assert!(!told(&walk), "it may have ended");
+    let walk = walk.later(60);
+    assert!(!told(&walk) && walk.life.end_may_be_known(), "asked, and not answered");
     assert!(told(&walk.on(Event::Answered { outcome: None }).later(1)));
 }
 
@@ -158,4 +162,31 @@ fn the_place_in_line() {
     assert!(!matches!(walk.last.first(), Some(Action::Tell(_))), "{:?}", walk.last);
     let walk = walk.on(Event::InLine { place: 1, slots: 4 }).later(1);
     assert!(matches!(walk.last.first(), Some(Action::Tell(_))), "{:?}", walk.last);
+}
+
+/// NEW-46, NEW-61: what a failed launch may have left goes before the next one is made; a refusal that will not change ends
+/// the task at once, with its own reason and remedy.
+#[test]
+fn a_failed_launch_leaves_nothing_behind() {
+    let epoch = Epoch::FIRST;
+    let failed = |permanent| {
+        let (cause, remedy) = ("no such program".to_owned(), "install it".to_owned());
+        let event = Event::LaunchFailed { epoch, permanent, cause, remedy, retry_at: at(0) };
+        Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch }).on(event)
+    };
+    let walk = failed(None).settled(Settlement::GivenBack);
+    assert!(walk.wants().removal && !walk.wants().launch);
+    assert!(walk.on(Event::ExecutorAbsent).wants().launch);
+    let walk = failed(Some(Reason::ConfigError));
+    assert!(walk.wants().removal);
+    let ending = walk.wants().certificate.unwrap();
+    assert_eq!((ending.reason, ending.remedy.as_str()), (Reason::ConfigError, "install it"));
+}
+
+/// NEW-16: an orderly stop ends what no queue holds, and leaves everything else to the next process.
+#[test]
+fn a_stop_ends_what_nobody_keeps() {
+    Walk::fetched().on(Event::Stopping).ends_as(Reason::QueueUnavailable);
+    let kept = Walk::fetched().on(Event::Persisted).on(Event::Stopping);
+    assert_eq!(*kept.life.phase(), Phase::Waiting);
 }

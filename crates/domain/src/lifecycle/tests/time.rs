@@ -42,6 +42,10 @@ fn every_state_has_a_deadline() {
     let silent_before_the_claim = Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch });
     assert!(silent_before_the_claim.later(900).wants().removal);
     assert!(Walk::offered().later(120).wants().removal, "claim deadline");
+    let ready =
+        Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady { epoch });
+    let greeted = ready.later(100).on(Event::Hello { epoch }).later(119);
+    assert_eq!(*greeted.life.phase(), Phase::Offered, "the claim's clock starts with the identity");
     let no_identity =
         Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch }).on(Event::ExecutorReady { epoch });
     assert!(no_identity.later(300).wants().removal, "identity deadline");
