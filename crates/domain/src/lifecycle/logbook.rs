@@ -223,6 +223,15 @@ mod tests {
         }
     }
 
+    /// NEW-163: Gitea does not hear `no_more` without a row, so one is made where there is none.
+    #[test]
+    fn no_log_is_closed_without_a_row() {
+        let mut book = LogBook::default();
+        book.freeze(1);
+        let Closing { index, rows } = book.closing(&[], Timestamp::UNIX_EPOCH);
+        assert_eq!((index, rows.len()), (1, 1));
+    }
+
     /// NEW-163, NEW-28, NEW-166: whatever became of the calls before, a log is closed by rows with `no_more` alone, at most
     /// two calls after the last one that failed, and every row is in it once.
     #[test]

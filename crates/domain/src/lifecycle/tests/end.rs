@@ -19,6 +19,9 @@ fn quiet_after_the_end() {
     let walk =
         Walk::running().on(Event::Answered { outcome: Some(Outcome::Success) }).state(Outcome::Success, &ALL_GOOD);
     assert_eq!(walk.last, [Action::AnswerResult(Outcome::Success)], "the accepted end may be repeated");
+    let walk = Walk::running().on(Event::Answered { outcome: Some(Outcome::Failure) });
+    let walk = walk.state(Outcome::Success, &ALL_GOOD);
+    assert_eq!(walk.last, [Action::AnswerResult(Outcome::Cancelled)], "a runner obeys no other word");
 }
 
 /// NEW-166: the runner ends its log after a cancel with a row whose first answer was lost. Gitea hears no `no_more` with a
@@ -140,4 +143,22 @@ fn a_certificate_that_is_sent_again_shows_the_same_rows() {
     let again = certificate(&life, &ending, at(20));
     assert_eq!(again, first);
     assert_eq!((again.steps.as_slice()[1].log_index, again.steps.as_slice()[1].log_length), (6, 2));
+}
+
+/// NEW-163, NEW-166: a life whose log is open is not over although nothing else is left of it, for as long as anybody may
+/// close it. A task that Gitea does not know has no log to be closed.
+#[test]
+fn an_open_log_keeps_a_life() {
+    let nothing_left = || {
+        let ended = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) }).on(Event::Marked);
+        ended.settled(Settlement::Removed).on(Event::ExecutorAbsent)
+    };
+    let walk = nothing_left();
+    assert!(walk.wants().closing_row);
+    assert_ne!(*walk.life.phase(), Phase::Gone);
+    assert_eq!(*walk.on(Event::LogSealed).life.phase(), Phase::Gone);
+    assert_eq!(*nothing_left().later(3600).life.phase(), Phase::Gone);
+    let unknown = Walk::running().on(Event::TaskUnknown).later(3600);
+    assert_eq!(*unknown.life.phase(), Phase::Final(Outcome::Cancelled));
+    assert!(!unknown.wants().closing_row);
 }

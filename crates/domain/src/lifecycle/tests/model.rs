@@ -243,6 +243,7 @@ fn every_state_and_every_event() {
             let handed_out =
                 life.interrupted.is_some() && life.phase == Phase::Offered && actions.contains(&Action::HandOut);
             assert!(!handed_out, "handed out after an interruption: {event:?}");
+            assert!(!over || after.accepted == life.accepted, "{event:?} changes the result of {:?}", life.phase);
             let twice = life.confirmed && actions.contains(&Action::HandOut);
             assert!(!twice, "handed out although its runner works: {event:?} in {:?}", life.phase);
             assert!(!interrupted_success, "a SUCCESS passed after an interruption in {:?}", life.phase);

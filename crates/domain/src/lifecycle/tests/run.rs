@@ -40,17 +40,20 @@ fn a_job_that_succeeds() {
     assert_eq!(*walk.life.phase(), Phase::Gone);
 }
 
-/// NEW-58, NEW-63, F47: the same epoch gets the task again until its first update, never afterwards; another epoch never.
+/// NEW-57, NEW-58, NEW-63, F47: the same epoch gets the task again until its first update, never afterwards, and nobody keeps
+/// it; another epoch never.
 #[test]
 fn handed_out_again_until_the_first_update() {
     let epoch = Epoch::FIRST;
     let walk = Walk::claimed().on(Event::TaskAsked { epoch });
     assert_eq!(walk.last, [Action::HandOut]);
+    assert!(walk.life.payload_needed());
     let walk = walk.on(Event::TaskAsked { epoch: epoch.next() });
     assert_eq!(walk.last, [Action::SendHome]);
     let walk =
         walk.on(Event::RunnerLog { epoch, index: 0, count: 1, end: LogEnd::Open }).on(Event::TaskAsked { epoch });
     assert_eq!(walk.last, [Action::SendHome]);
+    assert!(!walk.life.payload_needed());
 }
 
 /// NEW-27: steps that could not be recorded reach Gitea neither with the runner's update nor with a heartbeat, and the
@@ -136,4 +139,23 @@ fn no_ack_falls_after_a_restart() {
             _ => assert_eq!(walk.life.runner_ack(), ack, "{count} rows, {end:?}"),
         }
     }
+}
+
+/// NEW-28: the claim that was written first counts: what comes from a second writing of it shifts nothing.
+#[test]
+fn the_number_of_our_rows_is_frozen_at_the_claim() {
+    let epoch = Epoch::FIRST;
+    let walk = Walk::claimed().on(Event::ClaimWritten { epoch, log_shift: 3 });
+    assert_eq!((walk.last.as_slice(), walk.life.log().shift()), (&[Action::HandOut][..], 2));
+}
+
+/// NEW-63, PRC-9: the message of a claimed task leaves the queue with the first update only; where it is gone the task is
+/// confirmed, and nobody gets it any more. One that was never handed out is lost.
+#[test]
+fn a_claim_without_its_message_is_confirmed() {
+    let epoch = Epoch::FIRST;
+    let walk = Walk::claimed().on(Event::MessageMissing);
+    assert_eq!(*walk.life.phase(), Phase::Running);
+    assert_eq!(walk.on(Event::TaskAsked { epoch }).last, [Action::SendHome]);
+    Walk::offered().on(Event::MessageMissing).ends_as(Reason::Internal);
 }
