@@ -206,7 +206,9 @@ fn served(shared: &Shared, seen: Seen) -> Response<Full<Bytes>> {
                 labels: request.labels,
                 ..Default::default()
             };
-            message(&DeclareResponse { runner: MessageField::some(runner), ..Default::default() })
+            let mut response = message(&DeclareResponse { runner: MessageField::some(runner), ..Default::default() });
+            response.headers_mut().insert("x-gitea-actions-capabilities", "cancelling".parse().unwrap());
+            response
         }
         Seen::Fetch => message(&FetchTaskResponse {
             task: MessageField::some(shared.task.clone()),

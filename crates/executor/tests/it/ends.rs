@@ -76,3 +76,15 @@ async fn given_up() {
     );
     assert!(!facade.seen().iter().any(Seen::is_last_state));
 }
+
+/// NEW-107: a goodbye that the facade could not take is said again.
+#[tokio::test]
+async fn a_goodbye_is_said_until_it_is_heard() {
+    let facade = Facade::start(steps(&["true"]), |seen| match seen.last() {
+        Some(last) if last.is_goodbye() && count(seen, Seen::is_goodbye) < 3 => UNAVAILABLE,
+        _ => Act::Serve,
+    })
+    .await;
+    assert_eq!(Run::start(&facade, limits()).code().await, 0);
+    assert_eq!(count(&facade.seen(), Seen::is_goodbye), 3);
+}
