@@ -46,7 +46,7 @@ fn otherwise_the_end_is_ours() {
         (cancelling().on(Event::ExecutorAbsent), Reason::ExecutorDeleted),
     ];
     for (walk, reason) in ends {
-        let ending = walk.wants().certificate.expect("an end of ours");
+        let ending = walk.wants().certificate.unwrap();
         assert_eq!((ending.reason, ending.outcome), (reason, Outcome::Cancelled), "{}", ending.cause);
     }
 }
@@ -56,7 +56,7 @@ fn otherwise_the_end_is_ours() {
 fn before_the_claim_the_end_is_ours_at_once() {
     for walk in [Walk::fetched().on(Event::Persisted), Walk::offered()] {
         let walk = walk.on(Event::CancelAsked);
-        let ending = walk.wants().certificate.expect("an end of ours");
+        let ending = walk.wants().certificate.unwrap();
         assert_eq!((ending.reason, ending.outcome), (Reason::Cancelled, Outcome::Cancelled));
         assert_eq!(walk.on(Event::TaskAsked { epoch: Epoch::FIRST }).last, [Action::SendHome]);
     }
