@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// A Workload API that accepts and never answers does not hold a job up for ever.
+    /// T31, NEW-11, F10: a Workload API that accepts and never answers does not hold a job up for ever.
     #[tokio::test]
     async fn a_silent_workload_api() {
         let dir = tempfile::tempdir().unwrap();

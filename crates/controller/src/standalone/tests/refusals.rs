@@ -79,7 +79,7 @@ async fn not_a_gitea() {
     bench.judge(failed, None, &gitea.url, &expect);
 }
 
-/// Nothing listens; something listens and never answers.
+/// T31, NEW-11, F10: nothing listens; something listens and never answers.
 #[tokio::test]
 async fn unreachable() {
     let bench = Bench::new();
