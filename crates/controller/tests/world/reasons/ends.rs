@@ -11,7 +11,12 @@ use crate::{planned, world};
 
 /// A job that waits in the middle of the second of its three steps, as Gitea knows.
 async fn in_the_middle(world: &World) -> JobId {
-    let job = world.push_one(job("long", &["say first", "say second\ngate never", "say third"]));
+    in_the_middle_of(world, "say second\ngate never").await
+}
+
+/// The same with this second step, which says `second` and waits.
+async fn in_the_middle_of(world: &World, second: &str) -> JobId {
+    let job = world.push_one(job("long", &["say first", second, "say third"]));
     let stored = |gitea: &Gitea| {
         let state = gitea.state(job);
         state.rows().contains(&"second") && state.steps.get(1).is_some_and(|step| step.log_length > 0)
@@ -79,7 +84,8 @@ async fn a_job_that_takes_too_long() {
 #[tokio::test]
 async fn a_report_that_was_refused() {
     let world = world(1).await;
-    let job = world.push_one(job("strange", &["say here", "try another-task\nvanish", "say never"]));
+    let job = in_the_middle_of(&world, "say second\ngate told\ntry another-task\nvanish").await;
+    world.desk.open_gate("told");
     shows(&world, job, Reason::ResultLost).await;
     assert_eq!(world.desk.told(world.task_of(job), "tried"), ["another-task permission_denied"]);
     world.finish().await;
@@ -102,8 +108,7 @@ async fn a_task_that_was_cancelled_before_it_began() {
 #[tokio::test]
 async fn a_cancel_that_was_not_heeded() {
     let world = newer_world(newer().set("CANCEL_GRACE", "1s").set("TERMINAL_GRACE", "2s")).await;
-    let job = world.push_one(job("long", &["on-cancel mute\nsay here\ngate never"]));
-    world.gitea_shows("its row is stored", |gitea| gitea.state(job).rows().contains(&"here")).await;
+    let job = in_the_middle_of(&world, "on-cancel mute\nsay second\ngate never").await;
     world.gitea.cancel(job);
     shows_as(&world, job, Reason::CancelDeadline, Status::Cancelled).await;
     world.finish().await;
