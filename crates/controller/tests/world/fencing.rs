@@ -65,7 +65,7 @@ async fn one_that_polls_on_is_ended_by_its_executor() {
     // The claim asks Gitea first.
     let away = FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX);
     world.gitea.fail_next(Method::UpdateTask, away);
-    world.eventually("its runner polls", SOON, polls).await;
+    world.eventually("its runner polls", SOON * 3, polls).await;
     let frozen = Frozen::of(&world);
     world.eventually("it is missed", SOON, |world| says(world, "disappeared from the backend")).await;
     world.gitea.clear_faults();

@@ -230,14 +230,24 @@ async fn broken_body(bench: &Bench<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// So often a call may be answered within a millisecond.
+const PROMPT: usize = 100;
+
 async fn deadlines(bench: &Bench<'_>) -> anyhow::Result<()> {
     let runner = bench.runner(&[]).await?;
     let none = headers(&[("content-type", "application/json"), ("connect-timeout-ms", "x")]);
     let answer = runner.raw(Method::FetchTask, none, "{}".into()).await?;
     is(&answer, StatusCode::BAD_REQUEST, "application/json", |text| text.contains("parse timeout: strconv.ParseInt"))?;
     let short = headers(&[("content-type", "application/json"), ("connect-timeout-ms", "1")]);
-    let answer = runner.raw(Method::FetchTask, short, "{}".into()).await?;
-    is(&answer, StatusCode::GATEWAY_TIMEOUT, "application/json", |text| text.contains("deadline_exceeded"))
+    // A quick side may keep even this one now and then.
+    for _ in 0..PROMPT {
+        let answer = runner.raw(Method::FetchTask, short.clone(), "{}".into()).await?;
+        if answer.status != StatusCode::OK {
+            let cause = |text: &str| text.contains("deadline_exceeded");
+            return is(&answer, StatusCode::GATEWAY_TIMEOUT, "application/json", cause);
+        }
+    }
+    bail!("{PROMPT} calls kept a deadline of a millisecond")
 }
 
 async fn ping(bench: &Bench<'_>) -> anyhow::Result<()> {
