@@ -21,6 +21,7 @@ use zeroize::Zeroizing;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::gitea::Lane;
+use crate::queue::Key;
 use crate::telemetry::events::Subject;
 
 pub use card::Card;
@@ -31,6 +32,7 @@ pub type Payload = Arc<Zeroizing<Vec<u8>>>;
 
 struct Entry {
     card: Option<Arc<Card>>,
+    message: Option<Key>,
     lane: Arc<Lane>,
     life: Life,
     payload: Option<Payload>,
@@ -42,6 +44,8 @@ pub struct View {
     pub id: AssignmentId,
     /// Its facts; none for a task that was refused before it became an assignment.
     pub card: Option<Arc<Card>>,
+    /// Its message in the queue; none for a task that was refused before it had one.
+    pub message: Option<Key>,
     /// Its state.
     pub life: Life,
     /// What the rooms have to do for it.
@@ -145,11 +149,21 @@ impl Board {
 
     /// Puts a task on the board. False: the id is taken, by this or by another life of the same number.
     pub fn insert(&self, id: AssignmentId, card: Option<Card>, lane: Lane, life: Life) -> bool {
+        self.enter(id, Entry::new(card, lane, life))
+    }
+
+    /// Puts a task on the board of which nothing but its message is known, since that does not open. False: as in
+    /// [`Board::insert`].
+    pub fn insert_unopened(&self, message: Key, lane: Lane, life: Life) -> bool {
+        self.enter(message.id, Entry { message: Some(message), ..Entry::new(None, lane, life) })
+    }
+
+    fn enter(&self, id: AssignmentId, entry: Entry) -> bool {
         let mut entries = self.lock();
         if entries.contains_key(&id) {
             return false;
         }
-        entries.insert(id, Entry { card: card.map(Arc::new), lane: Arc::new(lane), life, payload: None });
+        entries.insert(id, entry);
         drop(entries);
         self.wake();
         true
@@ -161,18 +175,15 @@ impl Board {
     pub fn supersede(&self, id: AssignmentId, card: Option<Card>, lane: Lane, life: Life) {
         let _order = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries = self.lock();
-        let card = card.map(Arc::new);
-        match entries.get_mut(&id) {
-            Some(entry) => {
-                if entry.life.occupies_slot() {
-                    self.strays_now().fenced.insert((id, entry.life.epoch()));
-                }
-                entry.card = card;
-                entry.life = life.in_place_of(&entry.life);
-                entry.payload = None;
+        let mut newer = Entry::new(card, lane, life);
+        if let Some(older) = entries.remove(&id) {
+            if older.life.occupies_slot() {
+                self.strays_now().fenced.insert((id, older.life.epoch()));
             }
-            None => drop(entries.insert(id, Entry { card, lane: Arc::new(lane), life, payload: None })),
+            newer.life = newer.life.in_place_of(&older.life);
+            newer.lane = older.lane;
         }
+        entries.insert(id, newer);
         drop(entries);
         self.wake();
     }
@@ -226,6 +237,12 @@ impl Board {
     #[must_use]
     pub fn card(&self, id: AssignmentId) -> Option<Arc<Card>> {
         self.lock().get(&id).and_then(|entry| entry.card.clone())
+    }
+
+    /// The message of an assignment in the queue.
+    #[must_use]
+    pub fn message(&self, id: AssignmentId) -> Option<Key> {
+        self.lock().get(&id).and_then(|entry| entry.message.clone())
     }
 
     /// The one way to Gitea for a task.
@@ -304,6 +321,11 @@ impl Board {
 }
 
 impl Entry {
+    fn new(card: Option<Card>, lane: Lane, life: Life) -> Self {
+        let message = card.as_ref().map(Card::message);
+        Self { card: card.map(Arc::new), message, lane: Arc::new(lane), life, payload: None }
+    }
+
     /// Whose events these are; an epoch counts from its launch on.
     fn subject(&self, id: AssignmentId) -> Subject {
         let backend = self.card.as_ref().map(|card| card.backend);
@@ -314,6 +336,7 @@ impl Entry {
         View {
             id,
             card: self.card.clone(),
+            message: self.message.clone(),
             life: self.life.clone(),
             wants: self.life.wants(now, limits),
             has_payload: self.payload.is_some(),

@@ -205,12 +205,12 @@ impl Fetch {
         if self.board.insert(id, card.clone(), lane(), life.clone()) {
             return;
         }
-        let older = self.board.card(id);
+        let older = self.board.message(id);
         let detail = Detail::because(Reason::Superseded, "the same task id came again with another payload");
         assignment_transition(AssignmentEvent::GaveUp, &Subject::waiting(None, id), detail);
-        if let Some(older) = older {
+        if let Some(message) = older {
             let _gone_or_said_by_the_publish =
-                self.queue.settle(older.message(), Disposition::Reject { reason: Reason::Superseded }).await;
+                self.queue.settle(message, Disposition::Reject { reason: Reason::Superseded }).await;
         }
         self.board.supersede(id, card, lane(), life);
     }

@@ -25,7 +25,7 @@ use crate::gitea::{Gitea, Lane};
 use crate::grants::Grants;
 use crate::ops::Ops;
 use crate::queue::unopened::{RETRY, Unopened};
-use crate::queue::{Delivery, Disposition, Key, Queue, QueueError, Waiting};
+use crate::queue::{Delivery, Disposition, Queue, QueueError};
 use crate::rotation::Ring;
 use crate::sealing::{Sealing, Unopenable};
 use crate::telemetry::events::{Subject, assignment_processing_error, backend_lifecycle_error};
@@ -170,20 +170,11 @@ impl Launch {
             MessageWant::Remove => (Disposition::Ack, Settlement::Removed),
             MessageWant::GiveBack { at, error } => (Disposition::Retry { at, error }, Settlement::GivenBack),
         };
-        if let Some(message) = self.message_of(view).await? {
+        if let Some(message) = view.message.clone() {
             self.queue.settle(message, disposition).await?;
         }
         self.board.apply(view.id, Event::Settled { epoch: view.life.epoch(), how });
         Ok(())
-    }
-
-    /// A message that does not open is known by its number alone, and a task that was refused has none.
-    async fn message_of(&self, view: &View) -> Result<Option<Key>, QueueError> {
-        if let Some(card) = &view.card {
-            return Ok(Some(card.message()));
-        }
-        let waiting = self.queue.list(self.kind).await?;
-        Ok(waiting.iter().find(|message| message.id == view.id).map(Waiting::key))
     }
 
     /// Launches the delivery; false: its life does not want that now, since its executor exists or its end is under way.

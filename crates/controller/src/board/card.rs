@@ -31,8 +31,7 @@ pub struct Card {
 
 impl Card {
     /// Its message in the queue.
-    #[must_use]
-    pub fn message(&self) -> Key {
+    pub(super) fn message(&self) -> Key {
         Key { id: self.id, digest: self.digest.clone() }
     }
 

@@ -206,6 +206,29 @@ async fn a_task_that_ended_here_is_not_taken_again() {
     assert!(after.fetch.queue.list(LOCAL).await.unwrap().is_empty());
 }
 
+/// NEW-3, ENV-7: of an older life of the number only its message is left, which does not open: it gives way to the newer one.
+#[tokio::test]
+async fn a_message_that_does_not_open_gives_way() {
+    let double = Double::start().await;
+    let credential = double.register("runner", ["self-hosted", "local"]);
+    let dir = tempfile::tempdir().unwrap();
+    double.push_one(JobSpec::new("again").runs_on(["local"]));
+    let Rooms { fetch, stop, .. } = &rooms(&double, &credential, dir.path()).await;
+    let task = fetch.gitea.fetch_task(0).await.unwrap().task.unwrap();
+    let id = AssignmentId::of(task_id(&task).unwrap());
+    let older = Key { id, digest: domain::id::PayloadDigest::of(b"an older life") };
+    let body = b"sealed with a key that is lost".to_vec();
+    let message = Message { id, digest: older.digest.clone(), backend: LOCAL, body };
+    assert_eq!(fetch.queue.publish(message).await, Ok(Published::New));
+    let now = fetch.board.now();
+    let life = Life::fetched(now, now, vec![]).found_waiting(now, 0, None);
+    assert!(fetch.board.insert_unopened(older, Lane::new(Arc::clone(&fetch.gitea), id.task()), life));
+    fetch.accept(task.clone(), stop).await;
+    let waiting = fetch.queue.list(LOCAL).await.unwrap();
+    assert_eq!(waiting.len(), 1);
+    assert!(waiting[0].digest == domain::id::PayloadDigest::of(&task), "the older one is still there");
+}
+
 /// NEW-15, NEW-9, SCH-6: while a task cannot be written no other one is fetched, which a crash would lose with it;
 /// afterwards both are there.
 #[tokio::test]

@@ -59,7 +59,7 @@ impl Launch {
         let life =
             Life::fetched(row.enqueued_at, row.enqueued_at.saturating_add(wait).unwrap_or(Timestamp::MAX), vec![]);
         let life = life.found_waiting(self.board.now(), row.attempts, Some(closed.to_string()));
-        self.board.insert(row.id, None, self.lane(row.id), life);
+        self.board.insert_unopened(row.key(), self.lane(row.id), life);
         self.board.apply(row.id, Event::WaitsFor { what: format!("a key that opens it: {closed}") });
     }
 
