@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 use crate::backoff;
 use crate::board::{Board, Card, Changes, Room, View};
 use crate::clock;
-use crate::gitea::{Declared, Gitea, GiteaError, Lane, OnCancel, Trouble};
+use crate::gitea::{Declared, Gitea, GiteaError, Lane, Trouble};
 use crate::grants;
 use crate::ops::Ops;
 use crate::queue::ledger::Ledger;
@@ -62,8 +62,6 @@ pub struct Fetch {
     pub labels: Vec<String>,
     /// How much may be held.
     pub room: Room,
-    /// What the runner of every executor does when its job is cancelled (NEW-25).
-    pub on_cancel: OnCancel,
     /// Gitea's capability header, for the facade's Declare (NEW-25).
     pub capabilities: Arc<std::sync::OnceLock<Option<String>>>,
     /// Readiness and metrics.
@@ -123,7 +121,7 @@ impl Fetch {
     }
 
     async fn declare(&self, pace: &mut Pace, stop: &CancellationToken) -> bool {
-        match self.gitea.declare(self.labels.clone(), self.on_cancel).await {
+        match self.gitea.declare(self.labels.clone()).await {
             Ok(Declared { capabilities, skew }) => {
                 let _already_known = self.capabilities.set(capabilities);
                 if let Some(skew) = skew.filter(|skew| skew.abs() > clock::TOLERATED_SKEW) {

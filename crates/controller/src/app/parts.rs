@@ -54,7 +54,6 @@ pub(super) struct Parts {
     pub(super) board: Arc<Board>,
     pub(super) ops: Ops,
     pub(super) gitea: Arc<Gitea>,
-    pub(super) on_cancel: OnCancel,
     pub(super) queue: Arc<Embedded>,
     pub(super) backend: Arc<LocalBackend>,
     pub(super) ring: Arc<Ring>,
@@ -118,7 +117,8 @@ impl Parts {
             uuid: config.gitea.uuid.expose().to_owned(),
             token: Zeroizing::new(config.gitea.token.expose().to_owned()),
         };
-        let gitea = Arc::new(Gitea::new(config.gitea.url.as_str(), credential).context("GITEA_INSTANCE_URL")?);
+        let gitea = Gitea::new(config.gitea.url.as_str(), credential, on_cancel).context("GITEA_INSTANCE_URL")?;
+        let gitea = Arc::new(gitea);
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config, on_cancel), clock, chronicle));
@@ -133,7 +133,6 @@ impl Parts {
             board,
             ops,
             gitea,
-            on_cancel,
             queue,
             backend,
             ring,

@@ -104,7 +104,6 @@ fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
         labels: labels.declared(&[KIND], self_hosted),
         rules: Arc::new(rules(&parts.config, labels)),
         room: room(&parts.config.capacity),
-        on_cancel: parts.on_cancel,
         capabilities: Arc::clone(capabilities),
         ops: parts.ops.clone(),
         tracker: parts.tracker.clone(),

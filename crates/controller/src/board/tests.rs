@@ -37,7 +37,8 @@ fn board() -> Board {
 fn lane(record: &ExecutorRecord) -> Lane {
     let token = Zeroizing::new(String::new());
     let credential = crate::gitea::Credential { uuid: String::new(), token };
-    let gitea = Arc::new(crate::gitea::Gitea::new("http://127.0.0.1:9", credential).unwrap());
+    let gitea =
+        Arc::new(crate::gitea::Gitea::new("http://127.0.0.1:9", credential, crate::gitea::OnCancel::Stops).unwrap());
     Lane::new(gitea, record.id.task())
 }
 

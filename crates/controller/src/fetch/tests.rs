@@ -15,7 +15,7 @@ use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::config::Keys;
 use crate::config::secret::{SecretFile, SecretRule};
-use crate::gitea::Credential;
+use crate::gitea::{Credential, OnCancel};
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
 use crate::ops::readiness::Readiness;
@@ -103,12 +103,11 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
         IdentityRules { trust_domain: "example.org".parse().unwrap(), prefix: None, case: IdentityCase::Lower };
     let labels = LabelMap::new(&[LOCAL], "vm", &[]);
     let fetch = Arc::new(Fetch {
-        gitea: Arc::new(Gitea::new(&double.url(), credential).unwrap()),
+        gitea: Arc::new(Gitea::new(&double.url(), credential, OnCancel::Stops).unwrap()),
         board: Arc::clone(&board),
         ledger,
         queue: Arc::clone(&disk) as Arc<dyn Queue>,
         sealing: Arc::new(Sealing::new(ring(dir), "ci", instance.clone())),
-        on_cancel: OnCancel::Stops,
         labels: labels.declared(&[LOCAL], domain::policy::SelfHosted::Declared),
         rules: Arc::new(Rules {
             instance,

@@ -62,6 +62,7 @@ pub struct Declared {
 pub struct Gitea {
     rpc: Rpc,
     credential: RwLock<Credential>,
+    on_cancel: OnCancel,
     waits_for_cancelled: AtomicBool,
 }
 
@@ -75,13 +76,15 @@ pub enum OnCancel {
 }
 
 impl Gitea {
-    /// A client for the Gitea at `base` (without trailing `/`).
+    /// A client for the Gitea at `base` (without trailing `/`), for runners that do this when their job is cancelled.
     ///
     /// # Errors
     ///
     /// When `base` is no absolute URL.
-    pub fn new(base: &str, credential: Credential) -> Result<Self, http::uri::InvalidUri> {
-        Ok(Self { rpc: rpc(base)?, credential: RwLock::new(credential), waits_for_cancelled: AtomicBool::new(false) })
+    pub fn new(base: &str, credential: Credential, on_cancel: OnCancel) -> Result<Self, http::uri::InvalidUri> {
+        // Gitea may know it from a former process: until it answers, an end too many is better than none.
+        let waits_for_cancelled = AtomicBool::new(on_cancel == OnCancel::Reports);
+        Ok(Self { rpc: rpc(base)?, credential: RwLock::new(credential), on_cancel, waits_for_cancelled })
     }
 
     /// Declares labels and version; returns what Gitea says it can do (`X-Gitea-Actions-Capabilities`, NEW-25), and how
@@ -90,9 +93,9 @@ impl Gitea {
     /// # Errors
     ///
     /// See [`GiteaError`].
-    pub async fn declare(&self, labels: Vec<String>, cancel: OnCancel) -> Result<Declared, GiteaError> {
+    pub async fn declare(&self, labels: Vec<String>) -> Result<Declared, GiteaError> {
         let asked = Timestamp::now();
-        let ours = if cancel == OnCancel::Reports { vec![CANCELLING.to_owned()] } else { vec![] };
+        let ours = if self.on_cancel == OnCancel::Reports { vec![CANCELLING.to_owned()] } else { vec![] };
         let request =
             proto::DeclareRequest { version: AGENT.to_owned(), labels, capabilities: ours, ..Default::default() };
         let answer = self.call("Declare", 30, |options| self.rpc.declare_with_options(request, options)).await?;
@@ -100,7 +103,7 @@ impl Gitea {
         let skew = header("date").and_then(|date| clock::skew(date, asked, Timestamp::now()));
         let capabilities = header("x-gitea-actions-capabilities").map(str::to_owned);
         // Whoever says what it can do is new enough to wait for the end of a cancelled job (Gitea 1.27).
-        let waits = cancel == OnCancel::Reports && capabilities.is_some();
+        let waits = self.on_cancel == OnCancel::Reports && capabilities.is_some();
         self.waits_for_cancelled.store(waits, Ordering::Relaxed);
         Ok(Declared { capabilities, skew })
     }

@@ -1,7 +1,8 @@
 //! Newer Giteas and runners (1.27, 2.0.0): a cancel is put to the runner, which says how its job ended. On the double, from
 //! the contract (§8): neither can be installed.
 
-use testkit::gitea::{Call, Gitea, JobId, Request, Rules, Settings, Status};
+use connectrpc::ErrorCode;
+use testkit::gitea::{Call, FaultSpec, Gitea, JobId, Method, Request, Rules, Settings, Status};
 use testkit::outcome::Rule;
 use testkit::world::{Allowance, Plan, SOON, World, job};
 
@@ -105,6 +106,8 @@ async fn a_restart_in_between() {
     world.desk.arrived("never", 1, SOON).await;
     world.kill9();
     world.gitea.cancel(job);
+    // Its job's runner may report before Gitea has said what it can do.
+    world.gitea.fail_next(Method::Declare, FaultSpec::gitea(ErrorCode::Unavailable, "busy").times(2));
     world.restart();
     world.gitea_shows("the log is closed", |gitea: &Gitea| gitea.state(job).archived).await;
     world.nothing_left().await;
