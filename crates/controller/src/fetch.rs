@@ -53,7 +53,7 @@ pub struct Fetch {
     /// Where they wait.
     pub queue: Arc<dyn Queue>,
     /// What ended here before.
-    pub ledger: Ledger,
+    pub ledger: Arc<dyn Ledger>,
     /// Closes and opens envelopes.
     pub sealing: Arc<Sealing>,
     /// What becomes of a task.

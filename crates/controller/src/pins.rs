@@ -3,6 +3,7 @@
 //! refused until an operator confirms the change.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use domain::assignment::{Assignment, RepositoryPin};
 use domain::reason::{Reason, Refusal};
@@ -37,13 +38,13 @@ pub struct Pin {
 
 /// The pins of one instance.
 pub struct Pins {
-    ledger: Ledger,
+    ledger: Arc<dyn Ledger>,
 }
 
 impl Pins {
     /// Those of this ledger.
     #[must_use]
-    pub fn new(ledger: Ledger) -> Self {
+    pub fn new(ledger: Arc<dyn Ledger>) -> Self {
         Self { ledger }
     }
 

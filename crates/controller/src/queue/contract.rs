@@ -1,7 +1,7 @@
 //! What every [`Queue`] must do, whichever engine stands behind it (NEW-50).
 //!
-//! `make(store)` opens the queue of that name, empty the first time; opening it once more is a restart. Each engine has
-//! one test that calls [`all`].
+//! `make(store)` opens the queue of that name, empty the first time; opening it once more is a restart. `ledger(store)`
+//! opens the records beside it. Each engine has one test that calls [`all`].
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -13,14 +13,18 @@ use domain::id::TaskId;
 use futures::FutureExt as _;
 use jiff::SignedDuration;
 
+use super::ledger::{Entry, Kind, Ledger};
 use super::*;
 
 type Shared = Arc<dyn Queue>;
 
+/// An engine that keeps the time of a retry elsewhere may notice so much later that it has come.
+const NOTICED: Duration = Duration::from_millis(500);
+
 /// An engine whose leases end by a time-out may take this long until a restarted one hands a message out again.
 const REDELIVERY: Duration = Duration::from_secs(90);
 
-pub(crate) async fn all(make: impl AsyncFn(&str) -> Shared) {
+pub(crate) async fn all(make: impl AsyncFn(&str) -> Shared, ledger: impl AsyncFn(&str) -> Arc<dyn Ledger>) {
     the_body_comes_back_as_it_was(&make("body").await).await;
     publishing_again_stores_one_message(&make("again").await).await;
     another_task_under_the_same_id_is_a_conflict(&make("conflict").await).await;
@@ -33,6 +37,8 @@ pub(crate) async fn all(make: impl AsyncFn(&str) -> Shared) {
     an_abandoned_pull_gives_back(&make("abandoned").await).await;
     nobody_gets_the_same_message_twice(&make("crowd").await).await;
     a_restart_forgets_leases_and_nothing_else(&make).await;
+    records_are_kept_by_kind_and_key(&*ledger("records").await).await;
+    a_record_is_written_once(&*ledger("once").await).await;
 }
 
 /// Message of task `n`; `life` makes the payload.
@@ -145,18 +151,19 @@ async fn the_oldest_goes_first_and_backends_are_apart(queue: &Shared) {
     assert!(queue.pull(Backend::Local, Timestamp::now()).await.unwrap().is_none());
 }
 
-/// NEW-46: count, last error and next try are kept; an older message that may be tried again goes before a younger one.
+/// NEW-46: count, last error and next try are kept; one that may be tried again goes before those that never were.
 async fn a_retry_waits_counts_and_keeps_its_turn(queue: &Shared) {
     publish(queue, &[1, 2]).await;
-    let now = Timestamp::now();
-    let at = now + SignedDuration::from_secs(60);
-    assert_eq!(pull_at(queue, now).await, Some(1));
+    let at = Timestamp::now() + SignedDuration::from_secs(2);
+    assert_eq!(pull(queue).await, Some(1));
     queue.settle(key(1), Disposition::Retry { at, error: "no room".to_owned() }).await.unwrap();
-    assert_eq!(pull_at(queue, now).await, Some(2));
+    assert_eq!(pull(queue).await, Some(2));
     assert_eq!(pull_at(queue, at - SignedDuration::from_millis(1)).await, None);
-    queue.settle(key(2), Disposition::Release).await.unwrap();
-    let delivery = queue.pull(Backend::Pod, at).await.unwrap().unwrap();
+    publish(queue, &[3]).await;
+    tokio::time::sleep(Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default() + NOTICED).await;
+    let delivery = queue.pull(Backend::Pod, Timestamp::now()).await.unwrap().unwrap();
     assert_eq!((delivery.id, delivery.attempts), (id(1), 1));
+    assert_eq!(pull(queue).await, Some(3));
     let listed = waiting(queue).await.swap_remove(0);
     assert_eq!((listed.attempts, listed.last_error.as_deref()), (1, Some("no room")));
     assert_eq!(listed.next_try.as_millisecond(), at.as_millisecond());
@@ -248,6 +255,36 @@ async fn a_restart_forgets_leases_and_nothing_else(make: &impl AsyncFn(&str) -> 
     let got = [eventually(&after).await, eventually(&after).await];
     assert_eq!(got.into_iter().flatten().collect::<BTreeSet<_>>(), [1, 2].into());
     assert_eq!(pull(&after).await, None);
+}
+
+/// NEW-51: kinds do not see each other; the last value wins; a key may be an identity.
+async fn records_are_kept_by_kind_and_key(ledger: &dyn Ledger) {
+    let name = "spiffe://example.org/ci/acme/app/build";
+    ledger.put(Kind::Pin, entry(name, "1", 10)).await.unwrap();
+    ledger.put(Kind::Pin, entry(name, "2", 20)).await.unwrap();
+    ledger.put(Kind::SetAside, entry("b", "y", 30)).await.unwrap();
+    ledger.put(Kind::SetAside, entry("a", "x", 10)).await.unwrap();
+    assert_eq!(ledger.get(Kind::Pin, name).await.unwrap(), Some(entry(name, "2", 20)));
+    assert_eq!(ledger.get(Kind::Pin, "b").await.unwrap(), None);
+    assert_eq!(ledger.list(Kind::SetAside).await.unwrap(), [entry("a", "x", 10), entry("b", "y", 30)]);
+    assert_eq!(ledger.list(Kind::Pin).await.unwrap().len(), 1);
+    ledger.remove(Kind::Pin, name).await.unwrap();
+    ledger.remove(Kind::Pin, name).await.unwrap();
+    assert_eq!(ledger.get(Kind::Pin, name).await.unwrap(), None);
+    assert_eq!(ledger.list(Kind::Pin).await.unwrap(), []);
+}
+
+/// NEW-122: of two that want to be the first, one is, and both are told which; what was taken away can be first again.
+async fn a_record_is_written_once(ledger: &dyn Ledger) {
+    let (first, second) = (entry("a", "1", 10), entry("a", "2", 20));
+    assert_eq!(ledger.put_if_absent(Kind::Pin, first.clone()).await.unwrap(), first);
+    assert_eq!(ledger.put_if_absent(Kind::Pin, second.clone()).await.unwrap(), first);
+    ledger.remove(Kind::Pin, "a").await.unwrap();
+    assert_eq!(ledger.put_if_absent(Kind::Pin, second.clone()).await.unwrap(), second);
+}
+
+fn entry(key: &str, value: &str, second: i64) -> Entry {
+    Entry { key: key.to_owned(), value: value.to_owned(), at: Timestamp::from_second(second).unwrap() }
 }
 
 /// Pulls until there is a message or [`REDELIVERY`] has passed.

@@ -6,7 +6,7 @@
 //! out of the queue, and a record without secrets stays.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::id::{AssignmentId, PayloadDigest};
 use domain::reason::Reason;
@@ -41,7 +41,7 @@ impl Record {
 
 /// The messages that do not open, and the records of those that were set aside.
 pub struct Unopened {
-    ledger: Ledger,
+    ledger: Arc<dyn Ledger>,
     metrics: Metrics,
     waiting: Mutex<BTreeMap<AssignmentId, Record>>,
     set_aside: Mutex<BTreeMap<String, SetApart>>,
@@ -53,7 +53,7 @@ impl Unopened {
     /// # Errors
     ///
     /// See [`QueueError`].
-    pub async fn load(ledger: Ledger, metrics: Metrics) -> Result<Self, QueueError> {
+    pub async fn load(ledger: Arc<dyn Ledger>, metrics: Metrics) -> Result<Self, QueueError> {
         let records = ledger.list(Kind::SetAside).await?.into_iter().filter_map(|entry| {
             let record: Record = serde_json::from_str(&entry.value).ok()?;
             Some((entry.key, record.shown(entry.at)))

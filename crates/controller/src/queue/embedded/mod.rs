@@ -3,13 +3,15 @@
 //! What is acknowledged has reached the disk; a kill at any moment loses nothing that was acknowledged. Leases live in
 //! the thread's memory and are gone with the process.
 
-pub(super) mod store;
-pub(super) mod writer;
+mod store;
+mod table;
+mod writer;
 
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use domain::id::Backend;
 use futures::FutureExt as _;
@@ -64,8 +66,8 @@ impl Embedded {
 
     /// The records beside the queue, in the same file.
     #[must_use]
-    pub fn ledger(&self) -> Ledger {
-        Ledger::new(self.writer.clone())
+    pub fn ledger(&self) -> Arc<dyn Ledger> {
+        Arc::new(self.writer.clone())
     }
 }
 

@@ -48,7 +48,7 @@ const REMEMBERED: SignedDuration = SignedDuration::from_hours(30 * 24);
 const FORGET_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
 /// The open database and the leases of this process.
-pub(in crate::queue) struct Store {
+pub(super) struct Store {
     connection: Connection,
     leased: BTreeSet<Key>,
     clock: Clock,
@@ -206,7 +206,7 @@ impl Store {
         Ok(())
     }
 
-    pub(in crate::queue) fn is_ended(&self, id: AssignmentId, digest: &PayloadDigest) -> Result<bool, QueueError> {
+    pub(super) fn is_ended(&self, id: AssignmentId, digest: &PayloadDigest) -> Result<bool, QueueError> {
         const SQL: &str = "SELECT EXISTS (SELECT 1 FROM ledger WHERE kind = ?1 AND key = ?2)";
         let key = params![Kind::Tombstone.as_str(), life(id, digest)];
         self.prepare(SQL)?.query_row(key, |row| row.get(0)).map_err(failure)
@@ -225,12 +225,12 @@ impl Store {
         Ok(n.unsigned_abs())
     }
 
-    pub(in crate::queue) fn prepare(&self, sql: &str) -> Result<CachedStatement<'_>, QueueError> {
+    pub(super) fn prepare(&self, sql: &str) -> Result<CachedStatement<'_>, QueueError> {
         self.connection.prepare_cached(sql).map_err(failure)
     }
 
     /// One statement, one durable commit; returns how many rows it touched.
-    pub(in crate::queue) fn execute(&self, sql: &str, parameters: impl Params) -> Result<usize, QueueError> {
+    pub(super) fn execute(&self, sql: &str, parameters: impl Params) -> Result<usize, QueueError> {
         self.prepare(sql)?.execute(parameters).map_err(failure)
     }
 }
@@ -270,11 +270,11 @@ fn digest(row: &Row<'_>, column: usize) -> rusqlite::Result<PayloadDigest> {
 }
 
 /// How a time is stored: whole microseconds since 1970.
-pub(in crate::queue) fn micros(time: Timestamp) -> i64 {
+pub(super) fn micros(time: Timestamp) -> i64 {
     time.as_microsecond()
 }
 
-pub(in crate::queue) fn timestamp(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
+pub(super) fn timestamp(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
     Timestamp::from_microsecond(row.get(column)?).map_err(|error| unreadable(column, error))
 }
 
@@ -283,7 +283,7 @@ fn unreadable(column: usize, error: impl std::error::Error + Send + Sync + 'stat
 }
 
 /// What an error of SQLite means for the caller.
-pub(in crate::queue) fn failure(error: rusqlite::Error) -> QueueError {
+pub(super) fn failure(error: rusqlite::Error) -> QueueError {
     let cause = error.to_string();
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => QueueError::Full {

@@ -18,7 +18,7 @@ type Work = Box<dyn FnOnce(&mut Store) + Send>;
 
 /// A handle to the thread, which ends when the last handle is gone and the work sent before is done.
 #[derive(Clone)]
-pub(in crate::queue) struct Writer {
+pub(super) struct Writer {
     work: mpsc::Sender<Work>,
 }
 
@@ -48,7 +48,7 @@ impl Writer {
 
     /// Runs `work` on the thread and returns its answer. The work is done even when the caller goes away. The returned
     /// future borrows nothing and the work is sent at once, in the order of the calls.
-    pub(in crate::queue) fn call<T: Send + 'static>(
+    pub(super) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Store) -> Result<T, QueueError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, QueueError>> {
