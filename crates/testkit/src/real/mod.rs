@@ -1,5 +1,5 @@
 //! Real far sides as child processes: a Gitea server of the release we support, the client that looks at it the way a
-//! person or a test does, and beside it our own program, or the official runner alone.
+//! person or a test does, and beside it our own program, or the official runner alone; and NATS servers.
 //!
 //! Invariant: nothing started here outlives the process that started it, not even when that process is killed (see
 //! [`leash`]), unless it is let go on purpose with `keep`. Every wait has a deadline and says what it last saw.
@@ -13,6 +13,7 @@ mod gate;
 mod http;
 mod ini;
 mod leash;
+mod nats;
 mod poll;
 mod processes;
 mod server;
@@ -26,6 +27,7 @@ pub use daemon::Daemon;
 pub use database::{JobTimes, Status, StepRow, TaskRow};
 pub use error::Error;
 pub use gate::Gate;
+pub use nats::{NatsCluster, NatsServer, NatsSettings, NatsTls, NatsUser};
 pub use poll::{Seen, eventually};
 pub use processes::{Process, Signal, of_folder, send as signal};
 pub use server::{Access, GiteaServer};

@@ -22,7 +22,7 @@ use crate::say;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// What to install.
-    #[arg(default_values = ["gitea", "runner"])]
+    #[arg(default_values = ["gitea", "runner", "nats"])]
     parts: Vec<Part>,
     /// Only show the parts, their versions and whether they are installed.
     #[arg(long)]

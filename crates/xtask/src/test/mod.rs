@@ -144,7 +144,7 @@ pub(crate) fn cargo() -> OsString {
 
 async fn provisioned(lint: bool, tests: bool) -> Row {
     let mut parts = Vec::new();
-    parts.extend(tests.then_some([Part::Gitea, Part::Runner]).into_iter().flatten());
+    parts.extend(tests.then_some([Part::Gitea, Part::Runner, Part::Nats]).into_iter().flatten());
     parts.extend(lint.then_some([Part::Typos, Part::CargoDeny]).into_iter().flatten());
     let started = std::time::Instant::now();
     let outcome = match provision::ensure(&parts).await {
