@@ -72,6 +72,14 @@ impl Queue for Disk {
     fn settle(&self, key: Key, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>> {
         self.queue.settle(key, disposition)
     }
+
+    fn trouble(&self) -> Option<String> {
+        self.queue.trouble()
+    }
+
+    fn tend(&self) -> BoxFuture<'static, QueueError> {
+        self.queue.tend()
+    }
 }
 
 impl Drop for Rooms {

@@ -4,12 +4,13 @@
 //! else makes a message go, no age, no limit of deliveries, no restart. A delivery is a lease in memory; whoever starts
 //! again begins with everything that was not settled (NEW-34, NEW-50, NEW-52).
 //!
-//! One engine stands behind the trait, the one for a single host ([`embedded`]); the suite in `contract` says what any
-//! engine keeps.
+//! Two engines stand behind the trait: the one for a single host ([`embedded`]) and NATS JetStream ([`jetstream`]). The
+//! suite in `contract` says what both keep.
 
 #[cfg(test)]
 pub(crate) mod contract;
 pub mod embedded;
+pub mod jetstream;
 pub mod ledger;
 pub mod unopened;
 
@@ -54,6 +55,14 @@ pub trait Queue: Send + Sync + 'static {
     /// # Errors
     /// On any error nothing has changed, or the change is durable: settle again.
     fn settle(&self, key: Key, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>>;
+
+    /// What keeps it from taking more tasks now, in words: it is away, or nearly full. While there is something nothing
+    /// is fetched (NEW-40, NEW-47).
+    fn trouble(&self) -> Option<String>;
+
+    /// The work beside the calls: signs of life for what is leased, and a look at how full it is. Runs for as long as the
+    /// queue is used; ready only when it cannot be used any more.
+    fn tend(&self) -> BoxFuture<'static, QueueError>;
 }
 
 /// Names a message: that of one life of a task's number. Another life of the number is another message (NEW-3).

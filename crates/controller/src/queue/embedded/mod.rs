@@ -95,6 +95,16 @@ impl Queue for Embedded {
     fn settle(&self, key: Key, disposition: Disposition) -> BoxFuture<'_, Result<(), QueueError>> {
         self.writer.call(move |store| store.settle(&key, disposition))
     }
+
+    /// A full disk is told by the publish that meets it.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
+    /// Leases end with the process, and nobody else writes the file.
+    fn tend(&self) -> BoxFuture<'static, QueueError> {
+        futures::future::pending().boxed()
+    }
 }
 
 /// A delivery on its way from the thread to the caller. When the caller is gone before it arrives, the lease is given

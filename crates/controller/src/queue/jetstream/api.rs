@@ -1,0 +1,327 @@
+//! The calls of JetStream's API that this room makes, over one connection.
+//!
+//! What can happen to each: it is *refused* with a code; *nobody* takes it (JetStream is off, or the stream has no leader
+//! now); there is *no answer* in time, and then it may have been carried out or not, or the user lacks the right, which
+//! the server tells to nobody but its log and the connection. Every call here may be made again.
+
+use std::time::Duration;
+
+use async_nats::header::{HeaderMap, NATS_MESSAGE_ID};
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::response::Response;
+use async_nats::{Client, Message, Request, RequestErrorKind, StatusCode, Subject};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::super::QueueError;
+
+/// How long an answer may take; a healthy server needs milliseconds, one that elects a leader about two seconds.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Why a call did not do what it should.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The server said no.
+    Refused { code: ErrorCode, text: String },
+    /// Nobody took the call; nothing was done.
+    Nobody { what: String },
+    /// Perhaps carried out, perhaps not.
+    Silent { what: String },
+    /// An answer that is none.
+    Garbled { what: String, text: String },
+}
+
+impl Failure {
+    pub(super) fn is(&self, wanted: ErrorCode) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == wanted)
+    }
+}
+
+impl From<Failure> for QueueError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused { code: ErrorCode::STREAM_STORE_FAILED | ErrorCode::STORAGE_RESOURCES_EXCEEDED, text } => {
+                Self::Full {
+                    cause: format!("NATS refuses what does not fit any more: {text}"),
+                    remedy: "let waiting jobs run, or raise the limits of the stream or of the server's storage; what \
+                             is stored is safe"
+                        .to_owned(),
+                }
+            }
+            Failure::Refused { code: ErrorCode::STREAM_NOT_FOUND, text } => Self::Unusable {
+                cause: format!("the stream is gone: {text}"),
+                remedy: "restore it from a backup if there is one, else start again: an empty one is created".to_owned(),
+            },
+            Failure::Refused { text, .. } => Self::Unavailable { cause: format!("NATS: {text}") },
+            Failure::Nobody { what } => Self::Unavailable {
+                cause: format!("NATS: nobody answers {what}: JetStream is off there, or the stream has no leader now"),
+            },
+            Failure::Silent { what } => Self::Unavailable {
+                cause: format!(
+                    "NATS: no answer to {what} within {} s: the server is gone or busy, or this user may not publish \
+                     there",
+                    ANSWER.as_secs()
+                ),
+            },
+            Failure::Garbled { what, text } => {
+                Self::Unavailable { cause: format!("NATS: {what} was answered with something unreadable: {text}") }
+            }
+        }
+    }
+}
+
+/// A message as it lies in a stream.
+pub(super) struct Lying {
+    pub(super) sequence: u64,
+    pub(super) subject: String,
+    /// Its `Nats-Msg-Id`, if it has one.
+    pub(super) id: Option<String>,
+    pub(super) body: Vec<u8>,
+    pub(super) time: Timestamp,
+}
+
+/// A message as a consumer hands it out.
+pub(super) struct Handed {
+    pub(super) id: Option<String>,
+    pub(super) body: Bytes,
+    /// Where to say what became of it.
+    pub(super) reply: Subject,
+    pub(super) sequence: u64,
+}
+
+/// What the server says of a publish.
+#[derive(Deserialize)]
+pub(super) struct Stored {
+    #[serde(rename = "seq")]
+    pub(super) sequence: u64,
+    #[serde(default)]
+    pub(super) duplicate: bool,
+}
+
+/// One connection's calls.
+#[derive(Clone)]
+pub(super) struct Api {
+    client: Client,
+}
+
+impl Api {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The largest message the server takes, in bytes, headers included.
+    pub(super) fn max_payload(&self) -> usize {
+        self.client.server_info().max_payload
+    }
+
+    /// One call of `$JS.API`.
+    pub(super) async fn call<T: DeserializeOwned>(&self, call: &str, body: &impl Serialize) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body).map_err(|error| garbled(call, &error))?;
+        self.api(call, body.into()).await
+    }
+
+    /// One call of `$JS.API` that asks for nothing but what its name says.
+    pub(super) async fn ask_for<T: DeserializeOwned>(&self, call: &str) -> Result<T, Failure> {
+        self.api(call, Bytes::new()).await
+    }
+
+    async fn api<T: DeserializeOwned>(&self, call: &str, body: Bytes) -> Result<T, Failure> {
+        let what = format!("$JS.API.{call}");
+        read(&what, &self.ask(&what, None, body).await?)
+    }
+
+    /// Stores a message; the answer says where, or that a message of this id lies there already.
+    pub(super) async fn publish(&self, subject: &str, headers: HeaderMap, body: Bytes) -> Result<Stored, Failure> {
+        let answer = self.ask(subject, Some(headers), body).await?;
+        read(subject, &answer)
+    }
+
+    /// The message at this place; none when it is gone.
+    pub(super) async fn at(&self, stream: &str, sequence: u64) -> Result<Option<Lying>, Failure> {
+        self.lying(stream, &json!({ "seq": sequence })).await
+    }
+
+    /// The first message of the subject at or after this place.
+    pub(super) async fn next(&self, stream: &str, subject: &str, from: u64) -> Result<Option<Lying>, Failure> {
+        self.lying(stream, &json!({ "seq": from, "next_by_subj": subject })).await
+    }
+
+    /// The newest message of the subject, read from the stream's leader: never an older one than was written.
+    pub(super) async fn last(&self, stream: &str, subject: &str) -> Result<Option<Lying>, Failure> {
+        self.lying(stream, &json!({ "last_by_subj": subject })).await
+    }
+
+    async fn lying(&self, stream: &str, which: &serde_json::Value) -> Result<Option<Lying>, Failure> {
+        #[derive(Deserialize)]
+        struct Answer {
+            message: Raw,
+        }
+        let call = format!("STREAM.MSG.GET.{stream}");
+        match self.call::<Answer>(&call, which).await {
+            Ok(Answer { message }) => message.decode().map(Some).map_err(|text| Failure::Garbled { what: call, text }),
+            Err(failure) if failure.is(ErrorCode::NO_MESSAGE_FOUND) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Takes a message out by its place; one that is gone is `Ok`.
+    pub(super) async fn delete(&self, stream: &str, sequence: u64) -> Result<(), Failure> {
+        #[derive(Deserialize)]
+        struct Done {}
+        // Sealed bytes need not be overwritten.
+        let body = json!({ "seq": sequence, "no_erase": true });
+        match self.call::<Done>(&format!("STREAM.MSG.DELETE.{stream}"), &body).await {
+            Err(failure)
+                if failure.is(ErrorCode::NO_MESSAGE_FOUND)
+                    || failure.is(ErrorCode::SEQUENCE_NOT_FOUND)
+                    || failure.is(ErrorCode::STREAM_MESSAGE_DELETE_FAILED) =>
+            {
+                self.at(stream, sequence).await.and_then(|still| if still.is_none() { Ok(()) } else { Err(failure) })
+            }
+            done => done.map(|Done {}| ()),
+        }
+    }
+
+    /// The next message of a consumer; none when nothing waits.
+    pub(super) async fn pull(&self, stream: &str, durable: &str) -> Result<Option<Handed>, Failure> {
+        let what = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}");
+        let one = Request::new().payload(Bytes::from_static(br#"{"batch":1,"no_wait":true}"#));
+        // An inbox of its own: a message comes under its own subject, which the client's common inbox does not know.
+        let answer = self.send(&what, one.inbox(self.client.new_inbox())).await?;
+        match answer.status {
+            None => {}
+            Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => return Ok(None),
+            Some(status) => {
+                let text = answer.description.unwrap_or_default().to_string();
+                return Err(Failure::Refused { code: ErrorCode::CONSUMER_NOT_FOUND, text: format!("{status} {text}") });
+            }
+        }
+        let reply = answer.reply.clone().ok_or_else(|| garbled(&what, &"no place for an acknowledgement"))?;
+        let sequence = sequence_of(&reply).ok_or_else(|| garbled(&what, &reply))?;
+        let id = answer.headers.as_ref().and_then(|headers| headers.get(NATS_MESSAGE_ID)).map(ToString::to_string);
+        Ok(Some(Handed { id, body: answer.payload, reply, sequence }))
+    }
+
+    /// Says that a message is done with, and waits until the server has noted it.
+    pub(super) async fn acknowledge(&self, reply: &Subject) -> Result<(), Failure> {
+        self.ask(reply, None, Bytes::from_static(b"+ACK")).await.map(drop)
+    }
+
+    /// Gives a message back. Unheard it comes back all the same, when the time for an acknowledgement is over.
+    pub(super) async fn give_back(&self, reply: &Subject, after: Duration) {
+        let body = match after {
+            Duration::ZERO => Bytes::from_static(b"-NAK"),
+            after => format!("-NAK {{\"delay\":{}}}", after.as_nanos()).into(),
+        };
+        self.tell(reply, body).await;
+    }
+
+    /// Says that it is still being worked on.
+    pub(super) async fn in_progress(&self, reply: &Subject) {
+        self.tell(reply, Bytes::from_static(b"+WPI")).await;
+    }
+
+    /// What the server publishes on these subjects. A subscription that fails says nothing, for ever.
+    pub(super) async fn listen(&self, subjects: &[String]) -> impl futures::Stream<Item = Message> + Unpin + use<> {
+        let mut all = Vec::new();
+        for subject in subjects {
+            match self.client.subscribe(subject.clone()).await {
+                Ok(messages) => all.push(messages),
+                Err(error) => tracing::warn!(component = "queue", subject, %error, "no subscription"),
+            }
+        }
+        futures::stream::select_all(all)
+    }
+
+    async fn tell(&self, reply: &Subject, body: Bytes) {
+        // It fails only when the client itself has ended; then nothing is held any more.
+        let _ended = self.client.publish(reply.clone(), body).await;
+    }
+
+    async fn ask(&self, subject: &str, headers: Option<HeaderMap>, body: Bytes) -> Result<Message, Failure> {
+        self.send(subject, headers.map_or_else(Request::new, |headers| Request::new().headers(headers)).payload(body)).await
+    }
+
+    async fn send(&self, subject: &str, request: Request) -> Result<Message, Failure> {
+        let what = || subject.to_owned();
+        let request = request.timeout(Some(ANSWER));
+        // The client's own limit begins when the request is on its way; without a connection it never is.
+        match tokio::time::timeout(ANSWER, self.client.send_request(subject.to_owned(), request)).await {
+            Ok(Ok(message)) => Ok(message),
+            Err(_) => Err(Failure::Silent { what: what() }),
+            Ok(Err(error)) => Err(match error.kind() {
+                RequestErrorKind::TimedOut => Failure::Silent { what: what() },
+                RequestErrorKind::NoResponders => Failure::Nobody { what: what() },
+                _ => Failure::Garbled { what: what(), text: error.to_string() },
+            }),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(what: &str, answer: &Message) -> Result<T, Failure> {
+    match serde_json::from_slice(&answer.payload) {
+        Ok(Response::Ok(value)) => Ok(value),
+        Ok(Response::Err { error }) => Err(Failure::Refused { code: error.error_code(), text: error.to_string() }),
+        Err(error) => Err(garbled(what, &error)),
+    }
+}
+
+fn garbled(what: &str, text: &impl ToString) -> Failure {
+    Failure::Garbled { what: what.to_owned(), text: text.to_string() }
+}
+
+/// The place of a message in its stream, from where its acknowledgement goes: `$JS.ACK.<stream>.<consumer>.<delivered>.
+/// <place>…`, with a domain and an account hash before the stream on newer servers (NATS ADR-15).
+fn sequence_of(reply: &str) -> Option<u64> {
+    let tokens: Vec<&str> = reply.split('.').collect();
+    let place = if tokens.len() == 9 { 5 } else { 7 };
+    tokens.get(place)?.parse().ok()
+}
+
+/// `STREAM.MSG.GET`'s message.
+#[derive(Deserialize)]
+struct Raw {
+    subject: String,
+    seq: u64,
+    #[serde(default)]
+    hdrs: String,
+    #[serde(default)]
+    data: String,
+    time: Timestamp,
+}
+
+impl Raw {
+    fn decode(self) -> Result<Lying, String> {
+        let text = |error: base64::DecodeError| error.to_string();
+        let headers = STANDARD.decode(self.hdrs).map_err(text)?;
+        let body = STANDARD.decode(self.data).map_err(text)?;
+        Ok(Lying { sequence: self.seq, subject: self.subject, id: message_id(&headers), body, time: self.time })
+    }
+}
+
+/// The `Nats-Msg-Id` of a block of headers.
+fn message_id(headers: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(headers).ok()?;
+    let value = |line: &str| Some(line.split_once(':').filter(|(name, _)| *name == "Nats-Msg-Id")?.1.trim().to_owned());
+    text.split("\r\n").find_map(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_and_ids_are_read() {
+        assert_eq!(sequence_of("$JS.ACK.CI_RUNNER.f66f031b-pod.2.17.5.1700000000000000000.3"), Some(17));
+        assert_eq!(sequence_of("$JS.ACK._.hash.CI_RUNNER.f66f031b-pod.2.17.5.1700000000000000000.3.x"), Some(17));
+        assert_eq!(sequence_of("$JS.ACK.CI_RUNNER"), None);
+        let headers = b"NATS/1.0\r\nNats-Expected-Stream: S\r\nNats-Msg-Id: a.gitea-task-1.b\r\n\r\n";
+        assert_eq!(message_id(headers).as_deref(), Some("a.gitea-task-1.b"));
+        assert_eq!(message_id(b"NATS/1.0\r\n\r\n"), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! The records beside the queue, in a key-value bucket, which is a stream that keeps one message per subject. Read from the
+//! stream's leader always: a bucket's quick reads may be answered by a server that has not heard of the last write.
+//!
+//! A record is forgotten when it was not written for a year; tombstones and what was set aside after 30 days, when the
+//! list of them is read.
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::ErrorCode;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::super::QueueError;
+use super::super::ledger::{Entry, Kind, Ledger};
+use super::api::{Api, Failure};
+use super::names::{Names, key_of_record};
+use super::stream;
+
+/// A record of a message's tries.
+pub(super) const TRIES: &str = "tries";
+
+/// The bucket. Cloning gives another handle.
+#[derive(Clone)]
+pub(super) struct Records {
+    api: Api,
+    names: Names,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Value1 {
+    value: String,
+    at: Timestamp,
+}
+
+impl Records {
+    /// Makes the bucket when it is not there.
+    pub(super) async fn open(api: Api, names: Names) -> Result<Self, QueueError> {
+        let records = names.records();
+        match stream::info(&api, &records).await {
+            Ok(_) => {}
+            Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => stream::create(&api, &records, wanted(&names)).await?,
+            Err(failure) => return Err(failure.into()),
+        }
+        Ok(Self { api, names })
+    }
+
+    pub(super) async fn write(&self, kind: &str, entry: &Entry) -> Result<(), QueueError> {
+        self.store(kind, entry, HeaderMap::new()).await.map_err(QueueError::from)
+    }
+
+    async fn store(&self, kind: &str, entry: &Entry, headers: HeaderMap) -> Result<(), Failure> {
+        let subject = self.names.record(kind, &entry.key);
+        let value = Value1 { value: entry.value.clone(), at: entry.at };
+        // A text and a time: writing them as JSON cannot fail.
+        let body = serde_json::to_vec(&value).unwrap_or_default();
+        self.api.publish(&subject, headers, body.into()).await.map(drop)
+    }
+
+    pub(super) async fn read(&self, kind: &str, key: &str) -> Result<Option<Entry>, QueueError> {
+        let lying = self.api.last(&self.names.records(), &self.names.record(kind, key)).await?;
+        lying.map(|lying| entry(&lying.subject, &lying.body)).transpose()
+    }
+
+    pub(super) async fn read_all(&self, kind: &str) -> Result<Vec<Entry>, QueueError> {
+        let (stream, subject) = (self.names.records(), self.names.records_of(kind));
+        let (mut all, mut from) = (Vec::new(), 1);
+        while let Some(lying) = self.api.next(&stream, &subject, from).await? {
+            all.push(entry(&lying.subject, &lying.body)?);
+            from = lying.sequence.saturating_add(1);
+        }
+        all.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(all)
+    }
+
+    /// Takes it out; nothing of it stays, and one that is not there is `Ok`.
+    pub(super) async fn erase(&self, kind: &str, key: &str) -> Result<(), QueueError> {
+        let lying = self.api.last(&self.names.records(), &self.names.record(kind, key)).await?;
+        match lying {
+            Some(lying) => Ok(self.api.delete(&self.names.records(), lying.sequence).await?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Ledger for Records {
+    fn put(&self, kind: Kind, entry: Entry) -> BoxFuture<'_, Result<(), QueueError>> {
+        async move { self.write(kind.as_str(), &entry).await }.boxed()
+    }
+
+    fn put_if_absent(&self, kind: Kind, new: Entry) -> BoxFuture<'_, Result<Entry, QueueError>> {
+        async move {
+            let mut headers = HeaderMap::new();
+            headers.insert("Nats-Expected-Last-Subject-Sequence", "0");
+            match self.store(kind.as_str(), &new, headers).await {
+                Ok(()) => Ok(new),
+                // Also after a lost answer: then the one that holds is ours.
+                Err(failure) if failure.is(ErrorCode::STREAM_WRONG_LAST_SEQUENCE) => {
+                    let there = self.read(kind.as_str(), &new.key).await?;
+                    there.ok_or(QueueError::Unavailable { cause: "a record was taken away while it was read".to_owned() })
+                }
+                Err(failure) => Err(failure.into()),
+            }
+        }
+        .boxed()
+    }
+
+    fn get(&self, kind: Kind, key: &str) -> BoxFuture<'_, Result<Option<Entry>, QueueError>> {
+        let key = key.to_owned();
+        async move { self.read(kind.as_str(), &key).await }.boxed()
+    }
+
+    fn list(&self, kind: Kind) -> BoxFuture<'_, Result<Vec<Entry>, QueueError>> {
+        async move { self.read_all(kind.as_str()).await }.boxed()
+    }
+
+    fn remove(&self, kind: Kind, key: &str) -> BoxFuture<'_, Result<(), QueueError>> {
+        let key = key.to_owned();
+        async move { self.erase(kind.as_str(), &key).await }.boxed()
+    }
+}
+
+/// As a key-value bucket is made, so that the usual tools read it.
+fn wanted(names: &Names) -> Map<String, Value> {
+    let bucket = names.records();
+    let bucket = bucket.strip_prefix("KV_").unwrap_or(&bucket);
+    let wanted = json!({
+        "subjects": [format!("$KV.{bucket}.>")],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "max_msg_size": -1,
+        "max_consumers": -1,
+        "allow_rollup_hdrs": true,
+        "allow_direct": true,
+    });
+    match wanted {
+        Value::Object(wanted) => wanted,
+        _ => Map::new(),
+    }
+}
+
+fn entry(subject: &str, body: &[u8]) -> Result<Entry, QueueError> {
+    let parsed = key_of_record(subject).zip(serde_json::from_slice::<Value1>(body).ok());
+    let (key, Value1 { value, at }) = parsed.ok_or_else(|| QueueError::Unusable {
+        cause: format!("the record {subject} is not one of ours"),
+        remedy: "remove it (nats kv del), or restore the bucket from a backup".to_owned(),
+    })?;
+    Ok(Entry { key, value, at })
+}
