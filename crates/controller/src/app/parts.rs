@@ -24,7 +24,7 @@ use crate::backend::local::{Bind, LocalBackend, LocalConfig, Serving};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
-use crate::config::{Config, IsolationKind, table};
+use crate::config::{Config, IsolationKind, Queue, table};
 use crate::descriptors::Descriptors;
 use crate::files;
 use crate::gitea::{Credential, Gitea, OnCancel};
@@ -109,6 +109,9 @@ impl Parts {
         let clock = Clock::start();
         let facade_listener = bind("RUNNER_FACADE_LISTEN", config.facade.listen).await?;
         let ops_listener = crate::ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
+        if let Queue::JetStream(_) = config.queue {
+            anyhow::bail!("QUEUE: this build serves embedded; jetstream cannot run yet; set QUEUE=embedded");
+        }
         let queue_file = config.state_dir.join("queue.db");
         let ((identity, bind_identity), queue) = tokio::try_join!(identity(&config), async {
             Ok(Arc::new(Embedded::open(Settings { clock, ..Settings::new(queue_file) }).await?))

@@ -118,7 +118,8 @@ fn parts(text: &str) -> Result<Parts<'_>, Problem> {
     Ok(Parts { tls, host: authority.host().to_owned(), port: authority.port_u16(), path })
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Whether a host is this one, however it resolves: `localhost` by its name, everything else by its number.
+pub(super) fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
@@ -131,6 +132,18 @@ pub fn without_password(text: &str) -> String {
     match rest[..end].rsplit_once('@') {
         Some((_, host)) => format!("{scheme}://***@{host}{}", &rest[end..]),
         None => text.to_owned(),
+    }
+}
+
+/// Cuts every user and password out of a list of addresses, also one that is written wrongly: everything before its last
+/// `@` but the first scheme.
+#[must_use]
+pub fn without_users(text: &str) -> String {
+    let Some((before, host)) = text.rsplit_once('@') else { return text.to_owned() };
+    let scheme = before.split_once("://").map(|(scheme, _)| scheme);
+    match scheme.filter(|scheme| scheme.bytes().all(|b| b.is_ascii_lowercase())) {
+        Some(scheme) => format!("{scheme}://***@{host}"),
+        None => format!("***@{host}"),
     }
 }
 
@@ -211,5 +224,21 @@ mod tests {
     fn passwords_are_cut_out() {
         assert_eq!(without_password("nats://u:p@ss@h:4222/x@y"), "nats://***@h:4222/x@y");
         assert_eq!(without_password("https://h/p"), "https://h/p");
+    }
+
+    /// NEW-141: nor are those of a list, however they are written.
+    #[test]
+    fn passwords_of_a_list_are_cut_out() {
+        assert_eq!(without_users("tls://a:1,tls://b"), "tls://a:1,tls://b");
+        for (text, shown) in [
+            ("tls://u:p@a,tls://u:p@b", "tls://***@b"),
+            ("tls://u:p/x@a", "tls://***@a"),
+            ("tls://u:p://x@a,tls://b", "tls://***@a,tls://b"),
+            ("u:p@a", "***@a"),
+            ("u:p@a,tls://b", "***@a,tls://b"),
+            ("u:p,tls://v:q@b", "***@b"),
+        ] {
+            assert_eq!(without_users(text), shown);
+        }
     }
 }

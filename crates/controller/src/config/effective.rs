@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::address::without_password;
+use super::address::{without_password, without_users};
 use super::raw::Raw;
 use super::setting::{Kind, Need, Row, Shown, When};
 use super::table::ROWS;
@@ -49,6 +49,7 @@ fn line(raw: &Raw, row: &Row) -> (String, String, String) {
 fn shown(row: &Row, text: &str) -> String {
     match row.shown {
         Shown::Plain => without_password(text),
+        Shown::Servers => without_users(text),
         Shown::SecretFile => format!("{text} (content not shown)"),
     }
 }

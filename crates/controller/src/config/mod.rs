@@ -7,6 +7,7 @@
 pub mod address;
 pub mod components;
 pub mod effective;
+pub mod nats;
 pub mod raw;
 pub mod secret;
 pub mod setting;
@@ -33,6 +34,7 @@ use crate::facade::AllowList;
 
 pub use address::{FacadeUrl, GiteaUrl, WorkloadEndpoint};
 pub use components::{Component, Components};
+pub use nats::Nats;
 pub use secret::{SecretFile, SecretRule};
 pub use setting::{ConfigErrors, SettingError};
 pub use validate::{Supplied, check_given, local_jobs, validate};
@@ -51,6 +53,8 @@ pub struct Config {
     pub identity: Identity,
     /// The server that executors talk to.
     pub facade: Facade,
+    /// What holds a task between fetch and start.
+    pub queue: Queue,
     /// What seals tasks in the queue.
     pub envelope: Keys,
     /// Which jobs are taken.
@@ -287,6 +291,14 @@ pub enum Issuer {
     WorkloadApi,
     /// Our own.
     BuiltIn,
+}
+
+/// What holds a task between fetch and start. No `Debug`: it may hold passwords.
+pub enum Queue {
+    /// A file below the state folder.
+    Embedded,
+    /// A stream of NATS.
+    JetStream(Box<Nats>),
 }
 
 /// What holds a task between fetch and start, as the setting says it.

@@ -128,6 +128,8 @@ pub enum Need {
 pub enum Shown {
     /// As it is (a password inside a URL is cut out all the same).
     Plain,
+    /// A comma list of addresses: whatever stands before the last `@` is cut out, however it is written.
+    Servers,
     /// It names a file with a secret: the path is shown, the content never.
     SecretFile,
 }
@@ -185,6 +187,7 @@ impl SettingError {
     pub(crate) fn of(name: &str, rule: &str, shown: Shown, value: &str, problem: Problem) -> Self {
         let value = match shown {
             Shown::Plain => super::address::without_password(value),
+            Shown::Servers => super::address::without_users(value),
             Shown::SecretFile => value.to_owned(),
         };
         match problem {

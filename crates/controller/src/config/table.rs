@@ -16,6 +16,7 @@ use domain::policy::{Section, Untrusted};
 
 use super::address::{self, FacadeUrl, GiteaUrl, WorkloadEndpoint};
 use super::components::{Component, Components};
+use super::nats::{self, NatsUrl, StreamName, SubjectBase};
 use super::secret::{SecretFile, SecretRule};
 use super::setting::{Need, Problem, Row, Setting, Shown, When};
 use super::trust;
@@ -26,7 +27,7 @@ use crate::facade::AllowList;
 
 use Component::{LocalWorker, PodWorker, VmWorker};
 use Need::{Optional, Required};
-use Shown::{Plain, SecretFile as Secret};
+use Shown::{Plain, SecretFile as Secret, Servers};
 use When::{Always, JetStream, With, WorkloadApi};
 
 macro_rules! settings {
@@ -180,17 +181,17 @@ settings! {
         value::flag,
         "true or false",
         "Also reads unsealed envelopes of the earlier controller, during migration.";
-    NATS_URL: String = None, JetStream, Required, Plain,
-        value::any,
-        "tls:// or wss://; plaintext for loopback only, unless ALLOW_PLAINTEXT=true",
-        "The NATS servers.";
+    NATS_URL: Vec<NatsUrl> = None, JetStream, Required, Servers,
+        nats::servers,
+        "a comma list of tls://host:port; nats:// (plaintext) for loopback only, unless ALLOW_PLAINTEXT=true",
+        "The NATS servers of one cluster; others that they tell of are not used. wss:// is not built in.";
     NATS_PRODUCER_USER: String = Some("ci-producer"), JetStream, Optional, Plain,
-        value::any,
-        "a user name",
+        nats::user,
+        "a user name of printable ASCII without spaces, another than NATS_WORKER_USER",
         "User of the publishing connection.";
     NATS_WORKER_USER: String = Some("ci-worker"), JetStream, Optional, Plain,
-        value::any,
-        "a user name",
+        nats::user,
+        "a user name of printable ASCII without spaces, another than NATS_PRODUCER_USER",
         "User of the consuming connection.";
     NATS_PRODUCER_PASSWORD_FILE: SecretFile = None, JetStream, Required, Secret,
         secret,
@@ -201,16 +202,16 @@ settings! {
         "a readable file with a password",
         "Password of the consuming connection.";
     NATS_CA_FILE: PathBuf = None, JetStream, Optional, Plain,
-        value::absolute,
-        "an absolute path of a PEM file",
-        "CA of the NATS servers; without it the system's.";
-    NATS_STREAM: String = Some("CI_RUNNER"), JetStream, Optional, Plain,
-        value::any,
-        "a stream name",
+        nats::ca_file,
+        "an absolute path of a PEM file with at least one certificate",
+        "Authorities of the NATS servers' certificates; without it the system's.";
+    NATS_STREAM: StreamName = Some("CI_RUNNER"), JetStream, Optional, Plain,
+        StreamName::parse,
+        "1 to 255 printable ASCII characters without space . * > / \\",
         "The stream.";
-    NATS_SUBJECT_BASE: String = Some("ci.runner"), JetStream, Optional, Plain,
-        value::any,
-        "subject tokens",
+    NATS_SUBJECT_BASE: SubjectBase = Some("ci.runner"), JetStream, Optional, Plain,
+        SubjectBase::parse,
+        "tokens of printable ASCII without space * >, with dots between them, not below $… or _INBOX; one trailing dot is dropped",
         "Subjects begin with it.";
 
     DEFAULT_BACKEND: Option<Backend> = Some("none"), Always, Optional, Plain,

@@ -1,5 +1,7 @@
 //! The second stage: texts to a [`Config`], or every error at once (CFG-2).
 
+mod nats;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -12,7 +14,7 @@ use super::setting::{Need, Row, Setting, Shown, When};
 use super::table::{self, ROWS};
 use super::{
     Capacity, Component, Components, Config, ConfigErrors, Facade, Gitea, Identity, Issuer, Keys, Labels, Limits,
-    LocalJobs, Log, Ops, QueueKind, Runner, SecretFile, SettingError,
+    LocalJobs, Log, Ops, Runner, SecretFile, SettingError,
 };
 
 /// What one-host mode knows without a setting.
@@ -119,7 +121,7 @@ impl Reader<'_> {
         let (instance, ops) = (self.optional(&table::INSTANCE_ID), self.get(&table::OPS_LISTEN));
         let (format, level) = (self.get(&table::LOG_FORMAT), self.get(&table::LOG_LEVEL));
         let (local, runner) = (self.local(), self.runner());
-        self.queue();
+        let queue = self.queue();
         self.issuer();
         self.orphan_scan();
         if let (Some(gitea), Some(limits)) = (&gitea, &limits) {
@@ -132,6 +134,7 @@ impl Reader<'_> {
             gitea,
             identity: identity?,
             facade: facade?,
+            queue: queue?,
             envelope: envelope?,
             labels: labels?,
             capacity: capacity?,
@@ -158,16 +161,6 @@ impl Reader<'_> {
             ));
         }
         Some(components)
-    }
-
-    fn queue(&self) {
-        if self.get(&table::QUEUE) == Some(QueueKind::JetStream) {
-            self.error(SettingError::new(
-                "QUEUE",
-                "QUEUE: this build serves embedded; jetstream cannot run yet",
-                "set QUEUE=embedded",
-            ));
-        }
     }
 
     fn issuer(&self) {
