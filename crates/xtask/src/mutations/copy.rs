@@ -7,10 +7,13 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
-use crate::child::run;
+use crate::child::{Finished, run};
 use crate::coverage::scan::Address;
 use crate::say::Step;
 use crate::sources::tracked;
+
+/// How many lines at the end of a program's output explain a failure: the words of one test and the summary fit.
+const LAST_WORDS: usize = 40;
 
 /// A cold build of everything on a slow machine fits.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
@@ -57,17 +60,15 @@ impl Copy {
     /// Builds the program of these tests, so that a mutation that does not compile is no catch.
     pub(super) async fn build(&self, tests: &[&Address], step: &mut Step) -> anyhow::Result<()> {
         let finished = run(self.cargo(tests, &["--no-run"]), LIMIT, step).await?;
-        ensure!(finished.status.success(), "it does not compile:\n{}", finished.tail(40));
+        ensure!(finished.status.success(), "it does not compile:\n{}", finished.tail(LAST_WORDS));
         Ok(())
     }
 
-    /// Runs tests of one program; gives those that passed. One that ended without a word has not.
-    pub(super) async fn run(&self, tests: &[&Address], step: &mut Step) -> anyhow::Result<Vec<Address>> {
+    /// Runs tests of one program.
+    pub(super) async fn run(&self, tests: &[&Address], step: &mut Step) -> anyhow::Result<Ran> {
         let mut words = vec!["--", "--exact"];
         words.extend(tests.iter().map(|test| test.name.as_str()));
-        let finished = run(self.cargo(tests, &words), LIMIT, step).await?;
-        let passes = |test: &Address| finished.lines().any(|line| line == format!("test {} ... ok", test.name));
-        Ok(tests.iter().filter(|test| passes(test)).map(|test| (*test).clone()).collect())
+        Ok(Ran(run(self.cargo(tests, &words), LIMIT, step).await?))
     }
 
     fn cargo(&self, tests: &[&Address], more: &[&str]) -> Command {
@@ -82,6 +83,20 @@ impl Copy {
         }
         command.args(more);
         command
+    }
+}
+
+/// A run of one test program.
+pub(super) struct Ran(Finished);
+
+impl Ran {
+    /// A test that ended without a word, or is not there, has not passed.
+    pub(super) fn passed(&self, test: &Address) -> bool {
+        self.0.lines().any(|line| line == format!("test {} ... ok", test.name))
+    }
+
+    pub(super) fn last_words(&self) -> String {
+        self.0.tail(LAST_WORDS)
     }
 }
 

@@ -4,12 +4,12 @@
 mod copy;
 mod recorded;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde::Serialize;
 
 use crate::coverage::scan::Address;
@@ -79,28 +79,43 @@ async fn judge(root: &Path, names: &[String], sample: Option<usize>, seed: Optio
     let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let copy = Copy::refresh(root, &folder.join("mutations"))?;
     let mut rows = Vec::new();
-    let sound = sound(&copy, &chosen).await?;
+    let unbroken = unbroken(&copy, &chosen).await?;
     for mutation in &chosen {
-        rows.push(try_one(&copy, mutation, &sound).await);
+        rows.push(try_one(&copy, mutation, &unbroken).await);
     }
     Ok(rows)
 }
 
-/// The tests of these mutations that pass as long as nothing is broken.
-async fn sound(copy: &Copy, chosen: &[Mutation]) -> anyhow::Result<BTreeSet<Address>> {
+/// What the tests do as long as nothing is broken: pass, or end with these last words.
+type Unbroken = BTreeMap<Address, Result<(), String>>;
+
+/// Runs the tests of these mutations without any. One that fails among the others is tried once more alone: the
+/// question here is whether it can pass, and on a busy machine a deadline may hit any. Whether it does pass is judged
+/// where all tests run.
+async fn unbroken(copy: &Copy, chosen: &[Mutation]) -> anyhow::Result<Unbroken> {
     let mut step = Step::begin("their tests without a mutation");
-    let mut sound = BTreeSet::new();
+    let mut unbroken = Unbroken::new();
     for tests in by_target(chosen.iter().flat_map(|mutation| &mutation.caught_by)) {
-        sound.extend(copy.run(&tests, &mut step).await?);
+        copy.build(&tests, &mut step).await.context("without a mutation")?;
+        let together = copy.run(&tests, &mut step).await?;
+        for test in tests {
+            let verdict = if together.passed(test) { Ok(()) } else { alone(copy, test, &mut step).await? };
+            unbroken.insert(test.clone(), verdict);
+        }
     }
-    step.end(&format!("{} pass", sound.len()));
-    Ok(sound)
+    step.end(&format!("{} pass", unbroken.values().filter(|verdict| verdict.is_ok()).count()));
+    Ok(unbroken)
 }
 
-async fn try_one(copy: &Copy, mutation: &Mutation, sound: &BTreeSet<Address>) -> Row {
+async fn alone(copy: &Copy, test: &Address, step: &mut Step) -> anyhow::Result<Result<(), String>> {
+    let ran = copy.run(&[test], step).await?;
+    Ok(if ran.passed(test) { Ok(()) } else { Err(ran.last_words()) })
+}
+
+async fn try_one(copy: &Copy, mutation: &Mutation, unbroken: &Unbroken) -> Row {
     let started = Instant::now();
     let mut step = Step::begin(format!("mutation {}", mutation.name));
-    let complaint = noticed(copy, mutation, sound, &mut step).await.err();
+    let complaint = noticed(copy, mutation, unbroken, &mut step).await.err();
     step.end(if complaint.is_none() { "caught" } else { "NOT CAUGHT" });
     Row {
         mutation: mutation.name.clone(),
@@ -112,9 +127,14 @@ async fn try_one(copy: &Copy, mutation: &Mutation, sound: &BTreeSet<Address>) ->
 }
 
 /// The tests pass without the mutation and fail with it.
-async fn noticed(copy: &Copy, mutation: &Mutation, sound: &BTreeSet<Address>, step: &mut Step) -> anyhow::Result<()> {
+async fn noticed(copy: &Copy, mutation: &Mutation, unbroken: &Unbroken, step: &mut Step) -> anyhow::Result<()> {
     for test in &mutation.caught_by {
-        ensure!(sound.contains(test), "{test} does not pass without it, or is not there");
+        let words = match unbroken.get(test) {
+            Some(Ok(())) => continue,
+            Some(Err(words)) => words.as_str(),
+            None => "it was not run",
+        };
+        bail!("{test} does not pass without it, or is not there:\n{words}");
     }
     copy.break_it(&mutation.patch).context("it does not fit the sources any more")?;
     let noticed = fail(copy, mutation, step).await;
@@ -125,7 +145,8 @@ async fn noticed(copy: &Copy, mutation: &Mutation, sound: &BTreeSet<Address>, st
 async fn fail(copy: &Copy, mutation: &Mutation, step: &mut Step) -> anyhow::Result<()> {
     for tests in by_target(&mutation.caught_by) {
         copy.build(&tests, step).await?;
-        let passed = copy.run(&tests, step).await?;
+        let ran = copy.run(&tests, step).await?;
+        let passed: Vec<_> = tests.into_iter().filter(|test| ran.passed(test)).collect();
         ensure!(passed.is_empty(), "{} passes although it is broken", list(&passed));
     }
     Ok(())
@@ -138,7 +159,7 @@ fn by_target<'a>(tests: impl IntoIterator<Item = &'a Address>) -> Vec<Vec<&'a Ad
     sorted.chunk_by(|a, b| a.is_beside(b)).map(<[_]>::to_vec).collect()
 }
 
-fn list(tests: &[Address]) -> String {
+fn list(tests: &[&Address]) -> String {
     tests.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -156,5 +177,44 @@ pub(crate) fn draw<T>(from: &mut Vec<T>, count: usize, seed: u64) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let at = usize::try_from(state >> 33).unwrap_or(0) % from.len();
         from.remove(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    /// Its second test fails when it runs for the first time, as one does whose deadline a busy machine missed.
+    const TESTS: &str = r#"
+        #[test] fn passes() {}
+        #[test] fn once_more() { if std::fs::create_dir("been-here").is_ok() { panic!("too late") } }
+        #[test] fn never() { panic!("these are its words") }
+    "#;
+
+    #[tokio::test]
+    async fn a_test_without_a_mutation_has_a_second_try_and_its_failure_explains_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            std::fs::create_dir_all(root.path().join(file).parent().unwrap()).unwrap();
+            std::fs::write(root.path().join(file), text).unwrap();
+        };
+        write("Cargo.toml", "[package]\nname = \"small\"\nedition = \"2024\"\n[workspace]\n");
+        write("src/lib.rs", TESTS);
+        assert!(std::process::Command::new("git").arg("init").current_dir(&root).output().unwrap().status.success());
+        let folder = tempfile::tempdir().unwrap();
+        let copy = Copy::refresh(root.path(), folder.path()).unwrap();
+        let test = |name: &str| Address::parse(&format!("small lib {name}")).unwrap();
+        let mutation = |tests: &[&str]| Mutation {
+            name: "m".to_owned(),
+            breaks: "it".to_owned(),
+            caught_by: tests.iter().map(|name| test(name)).collect(),
+            patch: PathBuf::new(),
+        };
+        let tests = unbroken(&copy, &[mutation(&["passes", "once_more", "never"])]).await.unwrap();
+        assert_eq!(tests[&test("passes")], Ok(()));
+        assert_eq!(tests[&test("once_more")], Ok(()));
+        let complaint = try_one(&copy, &mutation(&["passes", "never"]), &tests).await.complaint.unwrap();
+        assert!(complaint.contains("never does not pass") && complaint.contains("these are its words"), "{complaint}");
     }
 }
