@@ -22,6 +22,7 @@ pub mod identity;
 pub mod launch;
 pub mod lease;
 pub mod manual;
+pub mod nats;
 pub mod ops;
 pub mod pins;
 pub mod pulse;

@@ -50,6 +50,7 @@ pub struct Metrics {
     facade_requests: Counts<2>,
     facade_denied: Counts<1>,
     proxy_bytes: Counts<1>,
+    nats_connected: Family<[Label; 1], Gauge>,
     leader: Gauge,
     local_jobs_isolated: Gauge,
     identity_issue: Histogram,
@@ -132,6 +133,7 @@ impl Metrics {
             facade_requests: added(r, "facade_requests", "Calls of executors"),
             facade_denied: added(r, "facade_denied", "Calls that were denied"),
             proxy_bytes: added(r, "proxy_bytes", "Bytes through the repository proxy"),
+            nats_connected: added(r, "nats_connected", "1 while a connection to NATS stands"),
             leader: added(r, "leader", "1 while this process leads"),
             local_jobs_isolated: added(r, "local_jobs_isolated", "1 where local jobs are isolated"),
             identity_issue: timed(r, "identity_issue_seconds", "Time until an executor had its identity"),
@@ -272,6 +274,11 @@ impl Metrics {
         self.local_jobs_isolated.set(i64::from(kind == IsolationKind::Full));
     }
 
+    /// Whether a connection to NATS stands. With the embedded queue there is no such series.
+    pub fn nats_connected(&self, role: crate::nats::Role, connected: bool) {
+        self.nats_connected.get_or_create(&[("connection", role.as_str())]).set(i64::from(connected));
+    }
+
     /// Whether this process leads.
     pub fn leader(&self, leader: super::readiness::Leader) {
         self.leader.set(i64::from(leader == super::readiness::Leader::Leading));
@@ -394,6 +401,8 @@ mod tests {
         m.quarantined([("folder", 0)]);
         m.facade_request("Declare", "ok");
         m.facade_denied("fenced");
+        m.nats_connected(crate::nats::Role::Worker, true);
+        has(&m, "gdr_nats_connected{connection=\"worker\"} 1");
         let known = [
             "fetch_duration_seconds",
             "fetch_errors",

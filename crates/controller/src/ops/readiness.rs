@@ -67,6 +67,8 @@ pub struct Conditions {
     pub svid: Svid,
     /// Set by the queue: what is wrong with it, in its own words.
     pub queue_trouble: Option<String>,
+    /// Set by the connections to NATS: why one of them does not stand.
+    pub connection_trouble: Option<String>,
     /// Set by the fetch room: why a task cannot be written into the queue. Reading it may go well meanwhile.
     pub unwritten: Option<String>,
     /// Set by the lease.
@@ -112,7 +114,9 @@ impl Conditions {
     }
 
     fn queue(&self) -> Option<NotReady> {
-        self.unwritten.as_ref().or(self.queue_trouble.as_ref()).map(|trouble| because("queue_away", trouble))
+        // The connection is the cause of what it makes fail.
+        let trouble = self.connection_trouble.as_ref().or(self.unwritten.as_ref()).or(self.queue_trouble.as_ref());
+        trouble.map(|trouble| because("queue_away", trouble))
     }
 
     fn identity(&self, now: Timestamp) -> Option<NotReady> {
@@ -218,6 +222,7 @@ mod tests {
         check(|c| c.fetch = Fetch::Failed { class: "unauthenticated", since: at(0) }, 1, &["no_good_fetch"]);
         check(|c| c.queue_trouble = Some("disk full".into()), 1, &["queue_away"]);
         check(|c| c.unwritten = Some("disk full".into()), 1, &["queue_away"]);
+        check(|c| c.connection_trouble = Some("connection refused".into()), 1, &["queue_away"]);
         check(|c| c.svid = Svid::Missing, 1, &["no_svid"]);
         check(|c| c.svid = lasting(30, 1800), 1, &["svid_expiring"]);
         check(|c| c.svid = lasting(0, 1800), 100, &["svid_expiring"]);

@@ -104,5 +104,6 @@ where
 fn filter(level: LogLevel) -> EnvFilter {
     let others = if level == LogLevel::Error { "error" } else { "warn" };
     let ours = OURS.map(|name| format!("{name}={}", level.as_str())).join(",");
-    EnvFilter::new(format!("{others},{ours}"))
+    // What the NATS client says of each try it says to us as well, and we say it once (crate::nats).
+    EnvFilter::new(format!("{others},async_nats=off,{ours}"))
 }

@@ -1,0 +1,145 @@
+//! One connection, from its first try to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::jetstream::Context;
+use async_nats::jetstream::context::ContextBuilder;
+use async_nats::{Client, ConnectOptions};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::health::Health;
+use super::options::{addresses, options};
+use super::{Cause, ConnectError, Password, Role, Times};
+use crate::config::nats::{Nats, NatsUrl};
+
+/// For what was handed to the connection to leave, at its end.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// A connection that was made once and is made again for ever. No `Debug`: it knows a password.
+pub struct Connection {
+    role: Role,
+    servers: String,
+    client: Client,
+    context: Context,
+    health: Arc<Health>,
+    password: Arc<Password>,
+}
+
+impl Connection {
+    /// Makes the first connection, and asks for JetStream.
+    ///
+    /// # Errors
+    /// What no second try would change, at once; what might pass, after [`Times::first`].
+    pub async fn open(nats: &Nats, role: Role, times: Times) -> Result<Self, ConnectError> {
+        let login = role.login(nats);
+        let servers = nats.servers.iter().map(NatsUrl::as_str).collect::<Vec<_>>().join(",");
+        let (health, password) = (Arc::new(Health::new(role)), Arc::new(Password::new(login.password.expose())));
+        let options = || options(nats, role, times, Arc::clone(&password), Arc::clone(&health));
+        match first(nats, options, times, &health).await {
+            Ok((client, context)) => Ok(Self { role, servers, client, context, health, password }),
+            Err(cause) => Err(ConnectError { role, servers, user: login.user.clone(), cause }),
+        }
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// JetStream, whose requests end after 5 s. A request that ended so may have been carried out.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The client below, for subscriptions.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The password that the next connection is made with; its file is looked at by [`crate::rotation::Rotation`].
+    #[must_use]
+    pub fn password(&self) -> &Arc<Password> {
+        &self.password
+    }
+
+    /// Whether it stands, as far as is known: a silent server is noticed after [`Times::silence`].
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        !self.health.is_closed() && self.client.connection_state() == State::Connected
+    }
+
+    /// Why it does not stand, in one sentence; none while it does.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let tell = || format!("NATS, {} connection to {}: {}", self.role.as_str(), self.servers, self.health.cause());
+        (!self.is_connected()).then(tell)
+    }
+
+    /// Ends it for good, after what was handed to it has left; after 5 s in any case. Without a server there is nothing
+    /// to wait for: what it holds is given up.
+    pub async fn close(&self) {
+        if self.is_connected() && self.client.drain().await.is_ok() {
+            let _ = timeout(CLOSE, self.health.closed()).await;
+        }
+    }
+}
+
+/// Tries until it goes well, cannot go well, or took too long.
+async fn first(
+    nats: &Nats,
+    options: impl Fn() -> ConnectOptions,
+    times: Times,
+    health: &Health,
+) -> Result<(Client, Context), Cause> {
+    let end = Instant::now() + times.first;
+    let (mut client, mut last) = (None, Cause::Silent);
+    for attempt in 1_usize.. {
+        let tried = timeout_at(end, async {
+            sleep(times.pause_before(attempt)).await;
+            once(nats, &options, &mut client, times, health).await
+        });
+        match tried.await {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(cause)) if cause.may_pass() => {
+                if attempt == 1 || cause != last {
+                    health.waits(&cause);
+                }
+                last = cause;
+            }
+            Ok(Err(cause)) => return Err(cause),
+            Err(_) => break,
+        }
+    }
+    Err(last)
+}
+
+/// One try. A connection that was made stays in `client`, so that the next try asks for JetStream only.
+async fn once(
+    nats: &Nats,
+    options: &impl Fn() -> ConnectOptions,
+    client: &mut Option<Client>,
+    times: Times,
+    health: &Health,
+) -> Result<(Client, Context), Cause> {
+    let connected = match client.clone() {
+        Some(client) => client,
+        None => {
+            let addresses = addresses(nats).map_err(|error| Cause::Other(error.to_string()))?;
+            let made = options().connect(addresses).await.map_err(|error| Cause::of_connect(&error))?;
+            client.insert(made).clone()
+        }
+    };
+    let context = ContextBuilder::new().timeout(times.request).build(connected.clone());
+    tokio::select! {
+        answer = context.query_account() => match answer {
+            Ok(_) => Ok((connected, context)),
+            Err(error) => Err(Cause::of_account(&error)),
+        },
+        refusal = health.refused() => Err(Cause::Forbidden(refusal)),
+    }
+}
