@@ -150,6 +150,7 @@ pub async fn lead(state: &Path) -> Result<Held, StartError> {
     FileLock::in_folder(state).acquire().await.map_err(|error| match error {
         LeaseError::Taken { path: _, holder } => StartError::Locked { state: state.to_owned(), holder },
         LeaseError::Unusable { path, cause } => unusable(&path, &cause),
+        LeaseError::KeyValue(error) => unusable(state, &std::io::Error::other(error)),
     })
 }
 

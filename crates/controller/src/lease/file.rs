@@ -1,8 +1,5 @@
-//! Leadership: at most one process fetches, launches and reaps for one registration (NEW-59, NEW-60).
-//!
-//! Invariant: whoever holds [`Held`] is the only one; when [`Held::lost`] returns it no longer is and must stop at
-//! once. Dropping [`Held`] gives the leadership up. On one host the proof is a lock on a file, which the kernel frees
-//! when the process ends, however it ends.
+//! Leadership on one host: a lock on a file, which the kernel frees when the process ends, however it ends. Whoever has
+//! it keeps it until he lets go, so it is never lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -11,62 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, Shared};
+use futures::future::{BoxFuture, ready};
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// A way to become the only one.
-pub trait Leadership: Send + Sync + 'static {
-    /// Waits until this process leads; a file lock waits only a moment, since its holder is not expected to go.
-    ///
-    /// # Errors
-    /// [`LeaseError`], whose text says what to do.
-    fn acquire(&self) -> BoxFuture<'_, Result<Held, LeaseError>>;
-}
-
-/// The proof of leadership, for as long as it lives.
-pub struct Held {
-    lost: Shared<BoxFuture<'static, ()>>,
-    _release: Box<dyn Send + Sync>,
-}
-
-impl Held {
-    /// A leadership that ends when `lost` is ready, and that dropping `release` gives up.
-    pub fn new(lost: BoxFuture<'static, ()>, release: impl Send + Sync + 'static) -> Self {
-        Self { lost: lost.shared(), _release: Box::new(release) }
-    }
-
-    /// Ready when the leadership is gone without our doing. May be asked for by any number of parts.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.lost.clone()
-    }
-}
-
-/// Why there is no leadership.
-#[derive(Debug, thiserror::Error)]
-pub enum LeaseError {
-    /// Another process has it.
-    #[error(
-        "{path}: this state folder is in use by {holder}; two controllers must not share one registration. \
-         Stop that one first, or give this one its own folder with --state"
-    )]
-    Taken {
-        /// The lock file.
-        path: PathBuf,
-        /// Who wrote itself into the file: process id and start, as far as they can be read.
-        holder: String,
-    },
-    /// The lock file cannot be used.
-    #[error("{path}: {cause}; the state folder must exist on a local disk and be writable for this user")]
-    Unusable {
-        /// The lock file.
-        path: PathBuf,
-        /// What the system said.
-        cause: std::io::Error,
-    },
-}
+use super::{Held, Leadership, LeaseError, Standing, Tenure};
 
 /// The lock of one host: `<state>/lock`.
 #[derive(Debug, Clone)]
@@ -109,8 +57,11 @@ impl Leadership for FileLock {
             let deadline = tokio::time::Instant::now() + MOMENT;
             loop {
                 match self.lock() {
-                    // A lock that is held stays held until we let go, so there is no way to lose it.
-                    Ok(file) => return Ok(Held::new(futures::future::pending().boxed(), Locked(file))),
+                    Ok(file) => {
+                        let (standing, tenure) = Tenure::new(Standing::ForGood);
+                        // The tenure is over before the lock is.
+                        return Ok(Held::new(tenure, (standing, Locked(file)), ready(()).boxed()));
+                    }
                     Err(LeaseError::Taken { .. }) if tokio::time::Instant::now() < deadline => {
                         tokio::time::sleep(LOOK_AGAIN).await;
                     }
@@ -177,7 +128,21 @@ mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::process::{Command, Stdio};
 
+    use std::sync::Arc;
+
     use super::*;
+
+    /// NEW-59, NEW-60, F48, F50: what every leadership keeps.
+    #[tokio::test]
+    async fn keeps_the_contract() {
+        let dir = tempfile::tempdir().unwrap();
+        super::super::contract::all(async |name: &str| {
+            let state = dir.path().join(name);
+            std::fs::create_dir_all(&state).unwrap();
+            Arc::new(FileLock::in_folder(&state)) as Arc<dyn Leadership>
+        })
+        .await;
+    }
 
     /// NEW-59, F48: the second one is told who holds the folder and what to do; the end of the first frees it.
     #[tokio::test]
@@ -197,7 +162,7 @@ mod tests {
     async fn a_killed_holder_holds_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["lease::tests::holder_that_is_killed", "--exact", "--ignored", "--nocapture"])
+            .args(["lease::file::tests::holder_that_is_killed", "--exact", "--ignored", "--nocapture"])
             .env("LEASE_TEST_DIR", dir.path())
             .stdout(Stdio::piped())
             .spawn()

@@ -1,0 +1,197 @@
+//! Leadership between hosts: a key in a key-value bucket of NATS, which its holder writes anew every 2 s and a standby
+//! takes over when it saw the same revision for 15 s (SCH-10, NEW-59, NEW-60).
+//!
+//! Every write names the revision it replaces, so of two that write only one succeeds. What is written names the holder
+//! and the session: one call of `acquire`. Times are measured on this host alone; no time of another host is compared.
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | a write fails, or is not answered in time | it may be stored, even much later (the client sends again what waited for a connection): written again on the same revision; where that is refused, read, and compare the session |
+//! | a write is refused, and another session is read | not ours: lost at once, that is with the next renewal after it happened |
+//! | a read fails, hangs, or shows less than what was confirmed | read again |
+//! | nothing is confirmed for the renew deadline (10 s) | lost |
+//! | the key or its bucket is removed by hand | the holder has lost it with its next renewal; a standby that saw it held waits for the length of a lease all the same, one that is started anew does not |
+//! | the holder is frozen past its deadline | [`super::Tenure::over`] says so before any timer runs; what it was about to send meanwhile is sent all the same, and fenced elsewhere |
+//! | released in order | a record without a session is written, which a standby takes with its next look (every 2 s) |
+//! | the release is not answered | tried again for a moment; then a standby waits for the length of a lease |
+//!
+//! What a user may not do, NATS does not answer. While nothing was ever answered, or no write is answered though reads
+//! are, a standby gives up after the length of a lease and says what it may need ([`KeyValueError::Unanswered`]).
+
+mod error;
+mod renew;
+mod rules;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use async_nats::jetstream::Context;
+use domain::id::InstanceId;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
+use super::boot_time::BootTime;
+use super::{Held, Leadership, LeaseError};
+use crate::telemetry::events::{LeaderEvent, leader_transition};
+pub use error::KeyValueError;
+use error::Trouble;
+use rules::{Heard, Move, Seen, Standby, Term};
+use store::{Bucket, Patience, Store};
+
+/// The lease of one instance in NATS.
+#[derive(Clone)]
+pub struct KeyValueLease {
+    bucket: Bucket,
+    key: String,
+    holder: String,
+    times: Times,
+}
+
+/// How long what takes; requirements §1.4.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// A standby that saw no change for so long takes over. Longer than the renew deadline, or two may lead at once.
+    pub lease: Duration,
+    /// A holder whose writes are not confirmed for so long leads no longer.
+    pub renew_deadline: Duration,
+    /// Between two renewals of a holder, and two looks of a standby.
+    pub retry: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        let [lease, renew_deadline, retry] = [15, 10, 2].map(Duration::from_secs);
+        Self { lease, renew_deadline, retry }
+    }
+}
+
+impl Times {
+    /// How long one call may take: a holder has three tries.
+    fn call(&self) -> Duration {
+        self.renew_deadline / 3
+    }
+
+    /// Between two calls that brought nothing.
+    fn pause(&self) -> Duration {
+        self.retry / 4
+    }
+
+    /// For the end of the call under way and the release.
+    fn release(&self) -> Duration {
+        2 * self.call()
+    }
+}
+
+impl KeyValueLease {
+    /// The lease `dynamic-runner-scheduler-<instance>` (requirements §1.3) in a bucket, which is made where it is missing
+    /// with so many replicas. `holder` is for people: the name of this replica.
+    ///
+    /// Give it a context of its own: what waits for acknowledgements in one that others publish through holds up the
+    /// renewals.
+    #[must_use]
+    pub fn new(context: Context, bucket: &str, replicas: usize, instance: &InstanceId, holder: &str) -> Self {
+        let bucket = Bucket { context, name: bucket.to_owned(), replicas };
+        // What an instance is made of is legal in a key.
+        let key = format!("dynamic-runner-scheduler-{instance}");
+        Self { bucket, key, holder: holder.to_owned(), times: Times::default() }
+    }
+
+    /// With other times, for tests.
+    #[must_use]
+    pub fn with_times(mut self, times: Times) -> Self {
+        self.times = times;
+        self
+    }
+
+    async fn lead(&self) -> Result<Held, KeyValueError> {
+        let mut patience = Patience::new(self.times.lease);
+        let mut store = self.open(&mut patience).await?;
+        let mut standby = Standby::default();
+        let mut unwritten = Patience::new(self.times.lease);
+        let mut announced = None;
+        loop {
+            let pause = match store.look().await {
+                Ok(seen) => {
+                    announce(&seen, &mut announced);
+                    match standby.see(seen, BootTime::now(), &self.times) {
+                        Move::Take { expected } => match self.take(&store, expected, &mut unwritten).await? {
+                            Some(term) => return Ok(renew::hold(store, term)),
+                            None => self.times.retry,
+                        },
+                        Move::Wait(pause) => pause,
+                    }
+                }
+                Err(Trouble::NoBucket) => {
+                    // Whoever held it learns of that with its next renewal, not before.
+                    let _ = standby.see(Seen::Nothing, BootTime::now(), &self.times);
+                    store = self.open(&mut patience).await?;
+                    continue;
+                }
+                Err(_) => self.times.pause(),
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// The bucket, made where it is missing. Waits for a server that is away.
+    async fn open(&self, patience: &mut Patience) -> Result<Store, KeyValueError> {
+        loop {
+            let trouble = match self.bucket.open(&self.key, &self.holder, &self.times).await {
+                Ok(store) => {
+                    patience.answered();
+                    return Ok(store);
+                }
+                Err(Trouble::Unusable { cause, remedy }) => return Err(self.bucket.unusable(cause, remedy)),
+                Err(trouble) => trouble,
+            };
+            if patience.is_over(self.bucket.is_connected(), BootTime::now()) {
+                return Err(self.bucket.unanswered(self.bucket.open_subjects(), &trouble, patience));
+            }
+            tokio::time::sleep(self.times.pause()).await;
+        }
+    }
+
+    /// Writes us in. None when somebody else was faster, or when nobody can say.
+    async fn take(
+        &self,
+        store: &Store,
+        expected: u64,
+        unwritten: &mut Patience,
+    ) -> Result<Option<Term>, KeyValueError> {
+        let sent = BootTime::now();
+        let trouble = match store.write(expected).await {
+            Ok(Heard::Stored { revision }) => {
+                let term = Term::new(self.times, revision, sent);
+                // An answer that comes too late proves nothing; the next look finds what we wrote.
+                return Ok((BootTime::now() < term.end()).then_some(term));
+            }
+            Ok(_) => {
+                unwritten.answered();
+                return Ok(None);
+            }
+            Err(trouble) => trouble,
+        };
+        if unwritten.is_over(self.bucket.is_connected(), BootTime::now()) {
+            return Err(self.bucket.unanswered(store.subject().to_owned(), &trouble, unwritten));
+        }
+        Ok(None)
+    }
+}
+
+impl Leadership for KeyValueLease {
+    fn acquire(&self) -> BoxFuture<'_, Result<Held, LeaseError>> {
+        async move { Ok(self.lead().await?) }.boxed()
+    }
+}
+
+/// Says who leads, once for each.
+fn announce(seen: &Seen, announced: &mut Option<String>) {
+    if let Seen::Theirs { holder, .. } = seen
+        && announced.as_ref() != Some(holder)
+    {
+        leader_transition(LeaderEvent::Standby, Some(holder));
+        *announced = Some(holder.clone());
+    }
+}

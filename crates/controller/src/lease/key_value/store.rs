@@ -1,0 +1,247 @@
+//! The calls to the bucket. Each is bounded by [`Times::call`] and nothing is tried again here.
+
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::jetstream::context::{
+    CreateKeyValueErrorKind, CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind,
+    KeyValueErrorKind,
+};
+use async_nats::jetstream::kv::{self, UpdateErrorKind};
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, StorageType};
+use async_nats::jetstream::{Context, ErrorCode};
+use serde::{Deserialize, Serialize};
+
+use super::super::boot_time::BootTime;
+use super::Times;
+use super::error::{KeyValueError, Trouble};
+use super::rules::{Heard, Seen};
+
+/// Room for some thousand leases; an account may demand that a bucket has a limit.
+const MAX_BYTES: i64 = 1024 * 1024;
+
+/// The bucket, opened or not.
+#[derive(Clone)]
+pub(super) struct Bucket {
+    pub(super) context: Context,
+    pub(super) name: String,
+    /// Of a bucket that we make.
+    pub(super) replicas: usize,
+}
+
+/// One session at one key.
+pub(super) struct Store {
+    inner: kv::Store,
+    key: String,
+    subject: String,
+    record: Record,
+    pub(super) times: Times,
+}
+
+/// What stands under the key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Record {
+    /// The name of the one who wrote it, for people.
+    holder: String,
+    /// The session that holds the lease; none: its holder gave it up.
+    session: Option<String>,
+}
+
+impl Bucket {
+    /// Opens the bucket for a new session, and makes it where it is missing.
+    pub(super) async fn open(&self, key: &str, holder: &str, times: &Times) -> Result<Store, Trouble> {
+        let inner = match in_time(times, self.context.get_key_value(&self.name)).await? {
+            Ok(store) => store,
+            Err(error) if is_missing(&error) => self.create(times).await?,
+            Err(error) if error.kind() == KeyValueErrorKind::InvalidStoreName => {
+                return Err(not_a_bucket(format!("{:?} is no name of a bucket, or of something else", self.name)));
+            }
+            Err(error) => return Err(Trouble::Silent(error.to_string())),
+        };
+        fit(&inner)?;
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|cause| Trouble::Unusable {
+            cause: format!("the system gave no random number for the session ({cause})"),
+            remedy: "it must offer getrandom(2)",
+        })?;
+        let session = format!("{:032x}", u128::from_ne_bytes(random));
+        let record = Record { holder: holder.to_owned(), session: Some(session) };
+        let subject = format!("{}{key}", inner.prefix);
+        Ok(Store { inner, key: key.to_owned(), subject, record, times: *times })
+    }
+
+    async fn create(&self, times: &Times) -> Result<kv::Store, Trouble> {
+        let config = kv::Config {
+            bucket: self.name.clone(),
+            description: "who leads, one key per instance of gitea-dynamic-runner".to_owned(),
+            history: 1,
+            max_bytes: MAX_BYTES,
+            storage: StorageType::File,
+            num_replicas: self.replicas,
+            ..kv::Config::default()
+        };
+        let error = match in_time(times, self.context.create_key_value(config)).await? {
+            Ok(store) => return Ok(store),
+            Err(error) => error,
+        };
+        // Its source is JetStream's answer; without one nobody knows whether it was made.
+        match (error.kind(), answer(&error)) {
+            // Another replica was faster: opened with the next try.
+            (_, Some(answer)) if answer.error_code() == ErrorCode::STREAM_NAME_EXIST => {
+                Err(Trouble::Silent(answer.to_string()))
+            }
+            (CreateKeyValueErrorKind::BucketCreate, Some(answer)) if !is_passing(&answer) => Err(Trouble::Unusable {
+                cause: format!("it cannot be made: {answer}"),
+                remedy: "give the account room for one more stream, or lower the number of replicas",
+            }),
+            _ => Err(Trouble::Silent(error.to_string())),
+        }
+    }
+
+    /// Whether there is a connection; the client makes one again and again.
+    pub(super) fn is_connected(&self) -> bool {
+        self.context.client().connection_state() == State::Connected
+    }
+
+    /// What opening it asks.
+    pub(super) fn open_subjects(&self) -> String {
+        let stream = format!("KV_{}", self.name);
+        format!("$JS.API.STREAM.INFO.{stream} ($JS.API.INFO and $JS.API.STREAM.CREATE.{stream} where it is missing)")
+    }
+
+    pub(super) fn unusable(&self, cause: String, remedy: &'static str) -> KeyValueError {
+        KeyValueError::Unusable { bucket: self.name.clone(), cause, remedy }
+    }
+
+    pub(super) fn unanswered(&self, subject: String, trouble: &Trouble, patience: &Patience) -> KeyValueError {
+        let (bucket, cause, waited) = (self.name.clone(), trouble.to_string(), patience.limit);
+        KeyValueError::Unanswered { bucket, subject, waited, cause }
+    }
+}
+
+impl Store {
+    /// What stands under the key, asked of the stream's leader: other replicas may be behind.
+    pub(super) async fn look(&self) -> Result<Seen, Trouble> {
+        let message = match in_time(&self.times, self.inner.stream.get_last_raw_message_by_subject(&self.subject))
+            .await?
+        {
+            Ok(message) => message,
+            Err(error) => match error.kind() {
+                LastRawMessageErrorKind::NoMessageFound => return Ok(Seen::Nothing),
+                LastRawMessageErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+                    return Err(Trouble::NoBucket);
+                }
+                _ => return Err(Trouble::Silent(error.to_string())),
+            },
+        };
+        let revision = message.sequence;
+        // A message of the bucket without a record is what marks a deleted key.
+        if message.payload.is_empty() {
+            return Ok(Seen::Removed { revision });
+        }
+        Ok(match serde_json::from_slice::<Record>(&message.payload) {
+            Ok(Record { session: None, .. }) => Seen::Free { revision },
+            Ok(Record { session, .. }) if session == self.record.session => Seen::Ours { revision },
+            Ok(Record { holder, .. }) => Seen::Theirs { revision, holder },
+            Err(_) => Seen::Theirs { revision, holder: "somebody who wrote something else".to_owned() },
+        })
+    }
+
+    /// Writes us in, if this revision is the latest: [`Heard::Stored`] or [`Heard::Refused`].
+    pub(super) async fn write(&self, expected: u64) -> Result<Heard, Trouble> {
+        self.put(&self.record, expected).await
+    }
+
+    /// Writes that nobody holds it, if this revision is the latest.
+    pub(super) async fn write_free(&self, expected: u64) -> Result<Heard, Trouble> {
+        self.put(&Record { holder: self.record.holder.clone(), session: None }, expected).await
+    }
+
+    /// The subject that is written to.
+    pub(super) fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    async fn put(&self, record: &Record, expected: u64) -> Result<Heard, Trouble> {
+        let text = serde_json::to_vec(record).map_err(|error| Trouble::Silent(error.to_string()))?;
+        match in_time(&self.times, self.inner.update(&self.key, text.into(), expected)).await? {
+            Ok(revision) => Ok(Heard::Stored { revision }),
+            Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => Ok(Heard::Refused),
+            Err(error) => Err(Trouble::Silent(error.to_string())),
+        }
+    }
+}
+
+/// How long something may bring nothing while NATS is connected.
+pub(super) struct Patience {
+    limit: Duration,
+    since: Option<BootTime>,
+    answered: bool,
+}
+
+impl Patience {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit, since: None, answered: false }
+    }
+
+    /// It is possible; from now on it is only a matter of time.
+    pub(super) fn answered(&mut self) {
+        self.answered = true;
+    }
+
+    /// Whether it brought nothing once more, and is not worth another try.
+    pub(super) fn is_over(&mut self, connected: bool, now: BootTime) -> bool {
+        if self.answered || !connected {
+            self.since = None;
+            return false;
+        }
+        now.after(*self.since.get_or_insert(now)) >= self.limit
+    }
+}
+
+async fn in_time<T>(times: &Times, call: impl Future<Output = T>) -> Result<T, Trouble> {
+    let limit = times.call();
+    let late = |_| Trouble::Silent(format!("nothing within {} s", limit.as_secs_f32()));
+    tokio::time::timeout(limit, call).await.map_err(late)
+}
+
+fn is_missing(error: &async_nats::jetstream::context::KeyValueError) -> bool {
+    let stream = std::error::Error::source(error).and_then(|source| source.downcast_ref::<GetStreamError>());
+    let kind = stream.map(GetStreamError::kind);
+    matches!(kind, Some(GetStreamErrorKind::JetStream(answer)) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
+/// JetStream's own words among the causes.
+fn answer(error: &(dyn std::error::Error + 'static)) -> Option<async_nats::jetstream::Error> {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        if let Some(error) = cause.downcast_ref::<CreateStreamError>()
+            && let CreateStreamErrorKind::JetStream(answer) = error.kind()
+        {
+            return Some(answer);
+        }
+        next = cause.source();
+    }
+    None
+}
+
+/// 503: JetStream has no leader for the moment.
+fn is_passing(answer: &async_nats::jetstream::Error) -> bool {
+    answer.code() == 503
+}
+
+/// A bucket that somebody else made must keep what is written, in order, until it is overwritten.
+fn fit(store: &kv::Store) -> Result<(), Trouble> {
+    let config = &store.stream.cached_info().config;
+    if !config.max_age.is_zero() {
+        return Err(not_a_bucket(format!("its entries are dropped after {} s", config.max_age.as_secs_f32())));
+    }
+    if config.storage != StorageType::File {
+        return Err(not_a_bucket("it is kept in memory, and a restart of the server frees every lease".to_owned()));
+    }
+    Ok(())
+}
+
+fn not_a_bucket(cause: String) -> Trouble {
+    Trouble::Unusable { cause, remedy: "name another bucket, or delete this one and have it made anew" }
+}

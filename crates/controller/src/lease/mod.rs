@@ -1,0 +1,174 @@
+//! Leadership: at most one process fetches, launches and reaps for one registration (NEW-59, NEW-60).
+//!
+//! Invariant: whoever holds [`Held`] is the only one while [`Tenure::over`] is none; when [`Held::lost`] returns it no
+//! longer is and must stop at once. [`Held::release`] gives the leadership up and waits for it; dropping [`Held`] gives it
+//! up in the background.
+//!
+//! On one host the proof is a lock on a file, which the kernel frees when the process ends, however it ends ([`file`]).
+//! Between hosts it is a key in NATS that must be written again and again ([`key_value`]). A proof of the second kind can
+//! end while a process is frozen, between its last look and what it does next. No lease can exclude that: what such a
+//! process still sends is fenced by the epochs of executors (NEW-4) and by the compare-and-set of whatever it writes.
+
+mod boot_time;
+#[cfg(test)]
+pub(crate) mod contract;
+pub mod file;
+pub mod key_value;
+
+use std::path::PathBuf;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join};
+use tokio::sync::watch;
+
+use boot_time::BootTime;
+pub use file::FileLock;
+pub use key_value::{KeyValueError, KeyValueLease, Times};
+
+/// A way to become the only one.
+pub trait Leadership: Send + Sync + 'static {
+    /// Waits until this process leads; a file lock waits only a moment, since its holder is not expected to go. Dropping
+    /// the future stops waiting.
+    ///
+    /// # Errors
+    /// [`LeaseError`], whose text says what to do.
+    fn acquire(&self) -> BoxFuture<'_, Result<Held, LeaseError>>;
+}
+
+/// The proof of leadership, for as long as it lives.
+pub struct Held {
+    tenure: Tenure,
+    hold: Box<dyn Send + Sync>,
+    released: BoxFuture<'static, ()>,
+}
+
+impl Held {
+    /// A leadership that dropping `hold` gives up; `released` is ready when that is over.
+    fn new(tenure: Tenure, hold: impl Send + Sync + 'static, released: BoxFuture<'static, ()>) -> Self {
+        Self { tenure, hold: Box::new(hold), released }
+    }
+
+    /// Ready when the leadership is gone without our doing. May be asked for by any number of parts.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.tenure.clone().ended()
+    }
+
+    /// What parts that act as the leader look at before they act.
+    #[must_use]
+    pub fn tenure(&self) -> Tenure {
+        self.tenure.clone()
+    }
+
+    /// This leadership, which gives up `other` as well, after itself; `other` lasts as long as its proof is held.
+    #[must_use]
+    pub fn keeping(self, other: Self) -> Self {
+        let Self { tenure, hold, released } = self;
+        let both = (hold, other.hold);
+        Self { tenure, hold: Box::new(both), released: join(other.released, released).map(drop).boxed() }
+    }
+
+    /// Gives the leadership up, and is ready when the next one may lead, or when that could not be said within the
+    /// implementation's limit. Call it after the last thing that only a leader may do (SCH-10).
+    pub async fn release(self) {
+        drop(self.hold);
+        self.released.await;
+    }
+}
+
+/// How long a leadership lasts, for everybody who acts on it.
+#[derive(Debug, Clone)]
+pub struct Tenure(watch::Receiver<Standing>);
+
+impl Tenure {
+    /// A tenure that lasts as `standing` says, and is over with [`Lost::Released`] when the sender is gone.
+    fn new(standing: Standing) -> (watch::Sender<Standing>, Self) {
+        let (sender, receiver) = watch::channel(standing);
+        (sender, Self(receiver))
+    }
+
+    /// Why the leadership is over; none while this process leads. Looks at the clock: a process that was frozen learns of
+    /// the end here before any of its timers has run.
+    #[must_use]
+    pub fn over(&self) -> Option<Lost> {
+        // Before the value: who ends it writes why and only then goes away.
+        let gone = self.0.has_changed().is_err();
+        match &*self.0.borrow() {
+            Standing::Over(lost) => Some(lost.clone()),
+            Standing::Until(_) if gone => Some(Lost::Released),
+            Standing::Until(end) => (BootTime::now() >= *end).then_some(Lost::Expired),
+            Standing::ForGood => gone.then_some(Lost::Released),
+        }
+    }
+
+    /// Ready when [`Tenure::over`] says why.
+    async fn ended(mut self) {
+        while self.over().is_none() {
+            let end = match &*self.0.borrow_and_update() {
+                Standing::Until(end) => tokio::time::sleep(end.after(BootTime::now())).boxed(),
+                Standing::ForGood | Standing::Over(_) => futures::future::pending().boxed(),
+            };
+            tokio::select! {
+                changed = self.0.changed() => if changed.is_err() { return },
+                () = end => {}
+            }
+        }
+    }
+}
+
+/// What is known of a leadership.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Standing {
+    /// It lasts until it is released.
+    ForGood,
+    /// It lasts until then, unless it is prolonged.
+    Until(BootTime),
+    /// It is over and does not come back.
+    Over(Lost),
+}
+
+/// Why a leadership is over.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// It could not be prolonged in time.
+    #[error("the lease was not renewed in time")]
+    Expired,
+    /// Somebody else wrote himself in.
+    #[error("{by} holds the lease now")]
+    Taken {
+        /// Who.
+        by: String,
+    },
+    /// What proved it is not there any more.
+    #[error("the lease was removed")]
+    Removed,
+    /// We gave it up.
+    #[error("the lease was released")]
+    Released,
+}
+
+/// Why there is no leadership.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// Another process has it.
+    #[error(
+        "{path}: this state folder is in use by {holder}; two controllers must not share one registration. \
+         Stop that one first, or give this one its own folder with --state"
+    )]
+    Taken {
+        /// The lock file.
+        path: PathBuf,
+        /// Who wrote itself into the file: process id and start, as far as they can be read.
+        holder: String,
+    },
+    /// The lock file cannot be used.
+    #[error("{path}: {cause}; the state folder must exist on a local disk and be writable for this user")]
+    Unusable {
+        /// The lock file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// The lease in NATS cannot be used.
+    #[error(transparent)]
+    KeyValue(#[from] KeyValueError),
+}
