@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::backend::local::isolation::stage;
 use crate::backend::local::supervisor;
 use crate::config::raw::Raw;
 use crate::config::{
-    self, Config, ConfigErrors, IsolationKind, Log, LogFormat, LogLevel, Supplied, effective, validate,
+    self, Config, ConfigErrors, IsolationKind, Log, LogFormat, LogLevel, Queue, Supplied, effective, validate,
 };
 use crate::descriptors::Descriptors;
 use crate::lease::Held;
@@ -26,10 +26,13 @@ use crate::manual;
 use crate::ops::{client, status, svid};
 use crate::pins;
 use crate::standalone::{self, Prepared, StartError, Surroundings, runner, words};
-use crate::telemetry::{self, Secrets, events};
+use crate::standby::{self, Turn};
+use crate::telemetry::{self, Installed, Secrets, events};
 
 /// Nothing was started: the command line or the settings are wrong (requirements §1.5).
 const USAGE: u8 = 2;
+/// It could not start, or ended by itself.
+const FAILURE: u8 = 1;
 
 /// Does what the command line says and returns the exit code.
 pub fn run(argv: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>) -> ExitCode {
@@ -115,8 +118,16 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
                 prepared.warnings.push(words::AS_ROOT.to_owned());
             }
             let Prepared { config, runner, walls, warnings, .. } = prepared;
-            let code =
-                run_app(Start { config, runner, walls, descriptors: Descriptors::raise() }, &warnings, lead).await;
+            let start = Start {
+                config,
+                runner,
+                walls,
+                descriptors: Descriptors::raise(),
+                nats: None,
+                ops_listener: None,
+            };
+            let installed = install_log(&start.config, &warnings);
+            let code = run_in_turn(start, lead, &installed).await;
             if here.terminal && code == ExitCode::SUCCESS {
                 say(words::GOODBYE);
             }
@@ -136,28 +147,90 @@ async fn run_controller(args: SettingsArgs) -> ExitCode {
             return refuse(&errors);
         }
     };
-    match start(config).await {
-        Ok((start, lead)) => run_app(start, &raw.warnings, lead).await,
-        Err(error) => fail(&error, Some(&error.remedy()), error.exit_code()),
+    match &config.queue {
+        Queue::Embedded => match start(config).await {
+            Ok((start, lead)) => {
+                let installed = install_log(&start.config, &raw.warnings);
+                run_app(start, lead, &installed).await
+            }
+            Err(error) => fail(&error, Some(&error.remedy()), error.exit_code()),
+        },
+        Queue::JetStream(_) => run_replica(config, &raw.warnings).await,
     }
 }
 
 /// In the order of [`standalone::start`], and with its words.
 async fn start(config: Config) -> Result<(Start, Held), StartError> {
-    let (state, patience) = (&config.state_dir, Surroundings::here().runner_patience);
     let program = runner::locate(&config.runner)?;
-    let lead = standalone::lead(state).await?;
-    let jobs = (&config.local, &config.runner);
-    let (runner, walls) = standalone::judge_host(jobs, program, state, patience).await?;
-    Ok((Start { config, runner, walls, descriptors: Descriptors::raise() }, lead))
+    let lead = standalone::lead(&config.state_dir).await?;
+    Ok((on_this_host(config, program).await?, lead))
 }
 
-async fn run_app(start: Start, warnings: &[String], lead: Held) -> ExitCode {
-    let config = &start.config;
+async fn on_this_host(config: Config, program: PathBuf) -> Result<Start, StartError> {
+    let jobs = (&config.local, &config.runner);
+    let patience = Surroundings::here().runner_patience;
+    let (runner, walls) = standalone::judge_host(jobs, program, &config.state_dir, patience).await?;
+    Ok(Start { config, runner, walls, descriptors: Descriptors::raise(), nats: None, ops_listener: None })
+}
+
+/// One of several: it speaks from the start, and works when its turn has come.
+async fn run_replica(config: Config, warnings: &[String]) -> ExitCode {
+    let Queue::JetStream(nats) = &config.queue else { return ExitCode::FAILURE };
+    let program = match runner::locate(&config.runner) {
+        Ok(program) => program,
+        Err(error) => return fail(&error, Some(&error.remedy()), error.exit_code()),
+    };
+    let installed = install_log(&config, warnings);
+    let Turn { held, connections, ops_listener } = match standby::turn(&config, nats, None).await {
+        Ok(Some(turn)) => turn,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => return fail(&format!("{error:#}"), None, FAILURE),
+    };
+    match on_this_host(config, program).await {
+        Ok(start) => {
+            let start = Start { nats: Some(connections), ops_listener: Some(ops_listener), ..start };
+            run_app(start, held, &installed).await
+        }
+        Err(error) => {
+            held.release().await;
+            fail(&error, Some(&error.remedy()), error.exit_code())
+        }
+    }
+}
+
+/// One-host mode has its folder's lock first: it shares it with nobody.
+async fn run_in_turn(start: Start, folder: Held, installed: &Installed) -> ExitCode {
+    let Queue::JetStream(nats) = &start.config.queue else { return run_app(start, folder, installed).await };
+    match standby::turn(&start.config, nats, Some(folder)).await {
+        Ok(Some(Turn { held, connections, ops_listener })) => {
+            let start = Start { nats: Some(connections), ops_listener: Some(ops_listener), ..start };
+            run_app(start, held, installed).await
+        }
+        Ok(None) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("{error:#}"), None, FAILURE),
+    }
+}
+
+async fn run_app(start: Start, lead: Held, installed: &Installed) -> ExitCode {
+    match crate::app::run(start, lead, installed).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            events::runner_stopped(&format!("{error:#}"), None);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The log, and what an operator should know from its first lines on.
+fn install_log(config: &Config, warnings: &[String]) -> Installed {
     let secrets = Secrets::default();
     let keys = [&config.facade.capability, &config.envelope];
     let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
-    let held: Vec<_> = keys.chain([&config.gitea.token]).collect();
+    let nats = match &config.queue {
+        Queue::Embedded => vec![],
+        Queue::JetStream(nats) => vec![&nats.producer.password, &nats.worker.password],
+    };
+    let held: Vec<_> = keys.chain([&config.gitea.token]).chain(nats).collect();
     held.iter().for_each(|secret| secrets.add(secret.expose()));
     let installed = telemetry::install(config.log, &secrets);
     let exposed = held.iter().filter_map(|secret| config::secret::exposure(secret.path()));
@@ -173,13 +246,7 @@ async fn run_app(start: Start, warnings: &[String], lead: Held) -> ExitCode {
     if config.local.isolation == IsolationKind::None {
         tracing::warn!(component = "config", "LOCAL_ISOLATION is none: {}", words::NOT_ISOLATED);
     }
-    match crate::app::run(start, lead, &installed).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            events::runner_stopped(&format!("{error:#}"), None);
-            ExitCode::FAILURE
-        }
-    }
+    installed
 }
 
 /// All wrong settings at once, exit 2 (CFG-2, CFG-9).

@@ -115,9 +115,12 @@ impl Fetch {
     }
 
     /// The right to fetch. None while a task is in our memory only: the next one would be there as well, and a crash would
-    /// lose both (NEW-15).
+    /// lose both (NEW-15); and none while the queue would not take it (NEW-40).
     fn permits(&self) -> usize {
-        if self.unwritten.load(Ordering::SeqCst) > 0 { 0 } else { self.board.permits(&self.room) }
+        if self.unwritten.load(Ordering::SeqCst) > 0 || self.queue.trouble().is_some() {
+            return 0;
+        }
+        self.board.permits(&self.room)
     }
 
     async fn declare(&self, pace: &mut Pace, stop: &CancellationToken) -> bool {

@@ -74,7 +74,7 @@ impl Launch {
             turn.turned();
             if self.board.recovery() >= Recovery::ExecutorsKnown {
                 match self.pass(&mut rebuilt).await {
-                    Ok(()) => self.ops.readiness.set(|conditions| conditions.queue_trouble = None),
+                    Ok(()) => self.ops.readiness.set(|conditions| conditions.queue_trouble = self.queue.trouble()),
                     Err(error) => {
                         self.ops.readiness.set(|conditions| conditions.queue_trouble = Some(error.to_string()));
                         backend_lifecycle_error(self.kind, &error);

@@ -32,5 +32,6 @@ pub mod report;
 pub mod rotation;
 pub mod sealing;
 pub mod standalone;
+pub mod standby;
 pub mod telemetry;
 pub mod wire;

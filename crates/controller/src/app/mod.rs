@@ -12,6 +12,7 @@ pub mod walls;
 use std::sync::Arc;
 
 use domain::id::{AssignmentId, TaskId};
+use tokio::net::TcpListener;
 use tokio::task::JoinError;
 
 use crate::board::Board;
@@ -19,6 +20,7 @@ use crate::config::Config;
 use crate::descriptors::Descriptors;
 use crate::facade::Upstream;
 use crate::lease::Held;
+use crate::nats::Connections;
 use crate::ops::readiness::Leader;
 use crate::standalone::runner::Found;
 use crate::telemetry::Installed;
@@ -26,7 +28,8 @@ use crate::telemetry::events::{ControllerEvent, LeaderEvent, controller_transiti
 use crate::telemetry::human::JobName;
 use parts::Parts;
 use rooms::{Ended, Rooms};
-use shutdown::{Shutdown, Signals};
+use shutdown::Shutdown;
+pub use shutdown::Signals;
 use walls::Proven;
 
 /// What a controller is made of: its settings, and what was found out about this host.
@@ -39,6 +42,10 @@ pub struct Start {
     pub walls: Proven,
     /// How many files it may open.
     pub descriptors: Descriptors,
+    /// To NATS, where the queue is there.
+    pub nats: Option<Connections>,
+    /// Where `OPS_LISTEN` is served already, by a process that waited for its turn.
+    pub ops_listener: Option<TcpListener>,
 }
 
 /// Runs a controller until a signal or a failure. Whoever calls proves that it leads.
@@ -58,6 +65,7 @@ pub async fn run(start: Start, held: Held, telemetry: &Installed) -> anyhow::Res
         parts = Parts::build(start, telemetry.secrets.clone()) => parts?,
         // Nothing runs yet that would have to end in order (CMP-7, CMP-10).
         () = signals.next() => {
+            held.release().await;
             say(ControllerEvent::Stopped);
             return Ok(());
         }
@@ -78,12 +86,17 @@ pub async fn run(start: Start, held: Held, telemetry: &Installed) -> anyhow::Res
         () = held.lost() => Err(anyhow::anyhow!("scheduler leadership lost")),
         Some(ended) = rooms.join_next() => Err(unasked(ended)),
     };
+    if held.tenure().over().is_some() {
+        // Whatever a leader does is now another one's to do; what is in hand is only let go of.
+        shutdown.rooms.cancel();
+    }
     say(ControllerEvent::Draining);
     readiness.set(|conditions| conditions.draining = true);
     tokio::select! {
         () = shutdown.drain(&board, &tracker, &mut rooms) => {}
         () = signals.next() => tracing::warn!(component = "controller", "stopping at once: a second signal came"),
     }
+    held.release().await;
     leader_transition(LeaderEvent::Released, None);
     say(ControllerEvent::Stopped);
     result

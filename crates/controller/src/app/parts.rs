@@ -24,18 +24,22 @@ use crate::backend::local::{Bind, LocalBackend, LocalConfig, Serving};
 use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
-use crate::config::{Config, IsolationKind, Queue, table};
+use crate::config::{self, Config, IsolationKind, table};
 use crate::descriptors::Descriptors;
 use crate::files;
 use crate::gitea::{Credential, Gitea, OnCancel};
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
-use crate::ops::Ops;
+use crate::nats::Connections;
+use crate::ops::{self, Ops};
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
 use crate::ops::readiness::Readiness;
 use crate::ops::status::StatusSnapshot;
-use crate::queue::embedded::{Embedded, Settings};
+use crate::queue::embedded::{self, Embedded};
+use crate::queue::jetstream::{self, JetStream};
+use crate::queue::ledger::Ledger;
 use crate::queue::unopened::Unopened;
+use crate::queue::{Queue, QueueError};
 use crate::rotation::{Ring, Rotation};
 use crate::sealing::Sealing;
 use crate::standalone::runner::Found;
@@ -54,7 +58,10 @@ pub(super) struct Parts {
     pub(super) board: Arc<Board>,
     pub(super) ops: Ops,
     pub(super) gitea: Arc<Gitea>,
-    pub(super) queue: Arc<Embedded>,
+    pub(super) queue: Arc<dyn Queue>,
+    pub(super) ledger: Arc<dyn Ledger>,
+    /// To NATS, where the queue is there.
+    pub(super) nats: Option<Connections>,
     pub(super) backend: Arc<LocalBackend>,
     pub(super) ring: Arc<Ring>,
     pub(super) rotation: Rotation,
@@ -99,7 +106,7 @@ impl Serving for ServedIdentity {
 
 impl Parts {
     pub(super) async fn build(start: Start, secrets: Secrets) -> anyhow::Result<Self> {
-        let Start { config, runner, walls, descriptors } = start;
+        let Start { config, runner, walls, descriptors, nats, ops_listener } = start;
         let on_cancel = runner.on_cancel();
         let slots = config.capacity.local.get();
         let (connections, shortage) = (descriptors.connections(slots), descriptors.shortage(slots));
@@ -108,14 +115,13 @@ impl Parts {
         }
         let clock = Clock::start();
         let facade_listener = bind("RUNNER_FACADE_LISTEN", config.facade.listen).await?;
-        let ops_listener = crate::ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
-        if let Queue::JetStream(_) = config.queue {
-            anyhow::bail!("QUEUE: this build serves embedded; jetstream cannot run yet; set QUEUE=embedded");
-        }
-        let queue_file = config.state_dir.join("queue.db");
-        let ((identity, bind_identity), queue) = tokio::try_join!(identity(&config), async {
-            Ok(Arc::new(Embedded::open(Settings { clock, ..Settings::new(queue_file) }).await?))
-        })?;
+        let ops_listener = match ops_listener {
+            Some(listener) => listener,
+            None => ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?,
+        };
+        ops::address::write_down(&config.ops, &ops_listener).map_err(anyhow::Error::msg)?;
+        let queue = async { Ok(queue(&config, nats.as_ref(), clock).await?) };
+        let ((identity, bind_identity), (queue, ledger)) = tokio::try_join!(identity(&config), queue)?;
         let credential = Credential {
             uuid: config.gitea.uuid.expose().to_owned(),
             token: Zeroizing::new(config.gitea.token.expose().to_owned()),
@@ -128,15 +134,17 @@ impl Parts {
         let backend = Arc::new(LocalBackend::new(local(&config, &runner, &walls, descriptors)?, bind_identity)?);
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
-        let sealing = Arc::new(Sealing::new(seals, SUBJECT_BASE, config.instance.clone()));
-        let unopened = Arc::new(Unopened::load(queue.ledger(), metrics.clone()).await?);
-        let ops = ops(&config, &board, metrics, &unopened, clock, shortage);
+        let sealing = Arc::new(Sealing::new(seals, subject_base(&config), config.instance.clone()));
+        let unopened = Arc::new(Unopened::load(Arc::clone(&ledger), metrics.clone()).await?);
+        let ops = operators(&config, &board, metrics, &unopened, clock, shortage);
         let tracker = TaskTracker::new();
         Ok(Self {
             board,
             ops,
             gitea,
             queue,
+            ledger,
+            nats,
             backend,
             ring,
             rotation,
@@ -149,6 +157,39 @@ impl Parts {
             connections: usize::try_from(connections).unwrap_or(usize::MAX),
             config,
         })
+    }
+}
+
+/// The engine, and the records beside it.
+async fn queue(
+    config: &Config,
+    nats: Option<&Connections>,
+    clock: Clock,
+) -> Result<(Arc<dyn Queue>, Arc<dyn Ledger>), QueueError> {
+    let (config::Queue::JetStream(settings), Some(connections)) = (&config.queue, nats) else {
+        let settings = embedded::Settings::new(config.state_dir.join("queue.db"));
+        let queue = Embedded::open(embedded::Settings { clock, ..settings }).await?;
+        let ledger = queue.ledger();
+        return Ok((Arc::new(queue), ledger));
+    };
+    let queue = JetStream::open(jetstream::Settings {
+        producer: connections.producer.client().clone(),
+        worker: connections.worker.client().clone(),
+        stream: settings.stream.as_str().to_owned(),
+        subject_base: settings.subject_base.as_str().to_owned(),
+        instance: config.instance.clone(),
+        backends: vec![KIND],
+        clock,
+    })
+    .await?;
+    let ledger = queue.ledger();
+    Ok((Arc::new(queue), ledger))
+}
+
+fn subject_base(config: &Config) -> &str {
+    match &config.queue {
+        config::Queue::Embedded => SUBJECT_BASE,
+        config::Queue::JetStream(nats) => nats.subject_base.as_str(),
     }
 }
 
@@ -249,7 +290,7 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-fn ops(
+fn operators(
     config: &Config,
     board: &Arc<Board>,
     metrics: Metrics,

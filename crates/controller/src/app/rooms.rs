@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use domain::policy::{LabelMap, SelfHosted};
 use tokio::task::JoinSet;
@@ -16,9 +17,11 @@ use crate::facade::{self, Facade, Upstream};
 use crate::fetch::Fetch;
 use crate::grants::Grants;
 use crate::launch::Launch;
-use crate::ops;
+use crate::nats::Connections;
+use crate::ops::{self, Ops};
 use crate::pins::Pins;
 use crate::pulse::Pulse;
+use crate::queue::Queue;
 use crate::reap::Reap;
 use crate::report::Report;
 
@@ -57,7 +60,7 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     let traffic = upstream.traffic();
     let facade = Arc::new(facade(&parts, upstream, capabilities));
     let reap = Arc::new(reap(&parts, Arc::clone(&facade)));
-    let Parts { identity, facade_listener, ops_listener, ops, board, config, rotation, .. } = parts;
+    let Parts { identity, facade_listener, ops_listener, ops, board, config, rotation, queue, nats, .. } = parts;
     let mut rooms = Rooms::new();
     let (stop_fetch, fetched) = (shutdown.fetch.clone(), shutdown.fetched.clone());
     let stop = || shutdown.rooms.clone();
@@ -70,11 +73,32 @@ pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Ro
     rooms.spawn(named(Scheduler, "pulse", Arc::new(pulse).run(stop())));
     rooms.spawn(named(Scheduler, "report", report.run(stop())));
     rooms.spawn(named(Scheduler, "secrets", rotation.run(stop())));
-    let capacity = config.capacity.local.get();
+    rooms.spawn(named(Scheduler, "queue", tended(queue, nats, ops.clone(), stop())));
+    let (capacity, ops_stop) = (config.capacity.local.get(), stop());
     let gauges = Gauges { board, identity, ops: ops.clone(), kind: KIND, capacity, traffic };
     rooms.spawn(named(Scheduler, "gauges", gauges::run(gauges, stop())));
-    rooms.spawn(named(Scheduler, "ops", ops::serve(ops_listener, ops, stop())));
+    rooms.spawn(named(Scheduler, "ops", async { drop(ops::serve(ops_listener, ops, ops_stop).await) }));
     rooms
+}
+
+/// How often the connections are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The queue's own work, and its connections in readiness and metrics. Ends by itself when the queue cannot be used any
+/// more, and with it the process (CON-4).
+async fn tended(queue: Arc<dyn Queue>, nats: Option<Connections>, ops: Ops, stop: CancellationToken) {
+    let shown = async {
+        let Some(nats) = &nats else { return std::future::pending().await };
+        loop {
+            nats.show(&ops.metrics, &ops.readiness);
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        error = queue.tend() => tracing::error!(component = "queue", %error, "the queue cannot be used any more"),
+        () = shown => {}
+        () = stop.cancelled() => {}
+    }
 }
 
 async fn named(component: Component, room: &'static str, work: impl Future<Output = ()>) -> Ended {
@@ -98,8 +122,8 @@ fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
     Fetch {
         gitea: Arc::clone(&parts.gitea),
         board: Arc::clone(&parts.board),
-        queue: parts.queue.clone(),
-        ledger: parts.queue.ledger(),
+        queue: Arc::clone(&parts.queue),
+        ledger: Arc::clone(&parts.ledger),
         sealing: Arc::clone(&parts.sealing),
         labels: labels.declared(&[KIND], self_hosted),
         rules: Arc::new(rules(&parts.config, labels)),
@@ -115,9 +139,9 @@ fn launch(parts: &Parts) -> Launch {
     Launch {
         gitea: Arc::clone(&parts.gitea),
         board: Arc::clone(&parts.board),
-        queue: parts.queue.clone(),
+        queue: Arc::clone(&parts.queue),
         sealing: Arc::clone(&parts.sealing),
-        grants: Grants::new(Pins::new(parts.queue.ledger())),
+        grants: Grants::new(Pins::new(Arc::clone(&parts.ledger))),
         unopened: Arc::clone(&parts.unopened),
         backend: parts.backend.clone(),
         kind: KIND,

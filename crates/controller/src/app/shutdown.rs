@@ -101,17 +101,22 @@ async fn told(board: &Board) {
 }
 
 /// SIGINT and SIGTERM mean the same.
-pub(super) struct Signals {
+pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    pub(super) fn listen() -> std::io::Result<Self> {
+    /// From now on.
+    ///
+    /// # Errors
+    /// The system refuses handlers.
+    pub fn listen() -> std::io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    pub(super) async fn next(&mut self) {
+    /// The next of either.
+    pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

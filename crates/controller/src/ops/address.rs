@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::config::Ops;
 use crate::files;
 
-/// Binds `OPS_LISTEN` and writes down the address that was bound; a file that cannot be written is a warning only.
+/// Binds `OPS_LISTEN`.
 ///
 /// # Errors
 /// A text that names the address and what to do.
@@ -22,6 +22,15 @@ pub async fn bind(ops: &Ops) -> Result<TcpListener, String> {
         ),
         _ => format!("OPS_LISTEN: listen on {}: {error}", ops.listen),
     })?;
+    Ok(listener)
+}
+
+/// Writes down the address that was bound, for `status --state`; a file that cannot be written is a warning only. Whoever
+/// leads does it: replicas of one host share the folder.
+///
+/// # Errors
+/// The listener has no address.
+pub fn write_down(ops: &Ops, listener: &TcpListener) -> Result<(), String> {
     let bound = listener.local_addr().map_err(|error| format!("OPS_LISTEN: {error}"))?;
     if let Err(error) = files::write(&ops.address_file, format!("{bound}\n").as_bytes()) {
         // Jobs do not need it; whoever looks can name the address.
@@ -31,7 +40,7 @@ pub async fn bind(ops: &Ops) -> Result<TcpListener, String> {
             ops.address_file.display()
         );
     }
-    Ok(listener)
+    Ok(())
 }
 
 /// The address in a state folder; none when no controller has run there.

@@ -57,8 +57,9 @@ pub struct Ops {
     pub snapshot: Arc<dyn Fn(Timestamp) -> StatusSnapshot + Send + Sync>,
 }
 
-/// Serves until `shutdown`; returns when the last connection has ended, at the latest after 10 s.
-pub async fn serve(listener: TcpListener, ops: Ops, shutdown: CancellationToken) {
+/// Serves until `shutdown`; returns when the last connection has ended, at the latest after 10 s. Gives the listener back,
+/// for the one who serves next: meanwhile connections wait in the kernel's queue.
+pub async fn serve(listener: TcpListener, ops: Ops, shutdown: CancellationToken) -> TcpListener {
     let (router, connections) = (router(ops), TaskTracker::new());
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -82,6 +83,7 @@ pub async fn serve(listener: TcpListener, ops: Ops, shutdown: CancellationToken)
     }
     connections.close();
     let _ = tokio::time::timeout(PATIENCE, connections.wait()).await;
+    listener
 }
 
 async fn connection(stream: TcpStream, router: Router, shutdown: CancellationToken) {

@@ -37,9 +37,7 @@ pub fn view(args: &StandaloneArgs, here: &Surroundings) -> Result<(Raw, Result<(
 /// Flags and the rest of the settings; the Gitea of a registration where nobody names one.
 pub(super) fn collect(args: &StandaloneArgs, here: &Surroundings, known: Option<&Registration>) -> Raw {
     let mut raw = Raw::collect(&args.settings, here.environment.iter().cloned());
-    for (name, value) in
-        [("COMPONENTS", "scheduler,local-worker"), ("QUEUE", "embedded"), ("IDENTITY_ISSUER", "built-in")]
-    {
+    for (name, value) in [("COMPONENTS", "scheduler,local-worker"), ("IDENTITY_ISSUER", "built-in")] {
         raw.force(name, value);
     }
     let flags = [
@@ -55,6 +53,7 @@ pub(super) fn collect(args: &StandaloneArgs, here: &Surroundings, known: Option<
     if let Some(known) = known {
         raw.preset("GITEA_INSTANCE_URL", &known.gitea);
     }
+    raw.preset("QUEUE", "embedded");
     raw.preset("DEFAULT_BACKEND", "local");
     raw.preset("OPS_LISTEN", &STANDALONE_OPS.to_string());
     if here.terminal {

@@ -1,0 +1,120 @@
+//! A replica waits for its turn (NEW-59, SCH-10, SCH-12): it holds no task, no consumer, no executor and no port of the
+//! facade, answers `/livez`, and is not ready, so that no Service routes to it.
+//!
+//! Two things make a leader: the lock of the state folder, of which there is one for each host, and the lease in NATS, of
+//! which there is one for the instance. The lock comes first: while a former leader of this folder lives, frozen or not,
+//! nobody else may touch the executors there. Whoever has the lock knows that a lease which this folder's former leader
+//! left is nobody's, and need not wait until it has run out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::Signals;
+use crate::clock::Clock;
+use crate::config::{Config, Nats};
+use crate::lease::{Held, KeyValueLease, Leadership as _};
+use crate::nats::Connections;
+use crate::ops::liveness::Liveness;
+use crate::ops::metrics::Metrics;
+use crate::ops::readiness::{Leader, Readiness};
+use crate::ops::status::StatusSnapshot;
+use crate::ops::{self, Ops};
+use crate::standalone::{self, StartError};
+use crate::telemetry::events::{LeaderEvent, leader_transition};
+
+/// How often the lock of the state folder is tried.
+const LOCK_AGAIN: Duration = Duration::from_millis(500);
+
+/// What a replica has when its turn comes.
+pub struct Turn {
+    /// The leadership.
+    pub held: Held,
+    /// To NATS.
+    pub connections: Connections,
+    /// Where `OPS_LISTEN` is served.
+    pub ops_listener: TcpListener,
+}
+
+/// Waits for the turn; none when a signal came first. `folder` is the lock of the state folder where it is held already.
+///
+/// # Errors
+/// What keeps it from waiting: NATS refuses it, its port is taken, the state folder cannot be used.
+pub async fn turn(config: &Config, nats: &Nats, folder: Option<Held>) -> anyhow::Result<Option<Turn>> {
+    let mut signals = Signals::listen()?;
+    let connections = tokio::select! {
+        opened = Connections::open(nats) => opened?,
+        () = signals.next() => return Ok(None),
+    };
+    let listener = ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(ops::serve(listener, waiting(config), stop.clone()));
+    leader_transition(LeaderEvent::Standby, None);
+    let held = tokio::select! {
+        held = lead(config, nats, &connections, folder) => Some(held?),
+        () = signals.next() => None,
+    };
+    stop.cancel();
+    let ops_listener = serving.await.context("the server of OPS_LISTEN ended")?;
+    Ok(held.map(|held| Turn { held, connections, ops_listener }))
+}
+
+async fn lead(
+    config: &Config,
+    nats: &Nats,
+    connections: &Connections,
+    folder: Option<Held>,
+) -> anyhow::Result<Held> {
+    let folder = match folder {
+        Some(folder) => folder,
+        None => lock(config).await?,
+    };
+    let bucket = format!("{}_LEADER", nats.stream.as_str());
+    let context = connections.producer.context().clone();
+    let lease = KeyValueLease::new(context, &bucket, 1, &config.instance, &name()).acquire().await?;
+    Ok(lease.keeping(folder))
+}
+
+/// The lock of the state folder, however long its holder keeps it.
+async fn lock(config: &Config) -> Result<Held, StartError> {
+    let mut told = false;
+    loop {
+        match standalone::lead(&config.state_dir).await {
+            Err(StartError::Locked { holder, .. }) => {
+                if !told {
+                    tracing::warn!(
+                        component = "controller",
+                        "the state folder is in use by {holder}; this process waits until that one has ended"
+                    );
+                }
+                told = true;
+                tokio::time::sleep(LOCK_AGAIN).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Who we are to the other replicas and to whoever reads the lease.
+fn name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{} process {}", host.trim(), std::process::id())
+}
+
+/// What a standby tells.
+fn waiting(config: &Config) -> Ops {
+    let metrics = Metrics::new(&config.instance);
+    metrics.leader(Leader::Standby);
+    let instance = config.instance.to_string();
+    let components: Vec<String> = config.components.iter().map(|c| c.as_str().to_owned()).collect();
+    Ops {
+        readiness: Readiness::default(),
+        metrics,
+        liveness: Liveness::default(),
+        clock: Clock::start(),
+        snapshot: Arc::new(move |at| StatusSnapshot::empty(&instance, components.clone(), at)),
+    }
+}
