@@ -25,8 +25,11 @@ fn sized(n: i64, size: usize) -> Message {
 async fn the_contract_of_a_queue() {
     let dir = tempfile::tempdir().unwrap();
     let open = async |store: &str| Embedded::open(Settings::new(dir.path().join(store))).await.unwrap();
-    contract::all(async |store| Arc::new(open(store).await) as Arc<dyn Queue>, async |store| open(store).await.ledger())
-        .await;
+    contract::all(
+        async |store| Arc::new(open(store).await) as Arc<dyn Queue>,
+        async |store| open(store).await.ledger(),
+    )
+    .await;
 }
 
 /// NEW-52: an answer that arrives after its caller went away gives the lease back.

@@ -55,7 +55,8 @@ impl From<Failure> for QueueError {
             }
             Failure::Refused { code: ErrorCode::STREAM_NOT_FOUND, text } => Self::Unusable {
                 cause: format!("the stream is gone: {text}"),
-                remedy: "restore it from a backup if there is one, else start again: an empty one is created".to_owned(),
+                remedy: "restore it from a backup if there is one, else start again: an empty one is created"
+                    .to_owned(),
             },
             Failure::Refused { text, .. } => Self::Unavailable { cause: format!("NATS: {text}") },
             Failure::Nobody { what } => Self::Unavailable {
@@ -244,7 +245,8 @@ impl Api {
     }
 
     async fn ask(&self, subject: &str, headers: Option<HeaderMap>, body: Bytes) -> Result<Message, Failure> {
-        self.send(subject, headers.map_or_else(Request::new, |headers| Request::new().headers(headers)).payload(body)).await
+        self.send(subject, headers.map_or_else(Request::new, |headers| Request::new().headers(headers)).payload(body))
+            .await
     }
 
     async fn send(&self, subject: &str, request: Request) -> Result<Message, Failure> {

@@ -42,7 +42,9 @@ pub(super) async fn take_over(api: &Api, names: &Names, backend: Backend) -> Res
     match judge(&found.config, &wanted(names, backend)) {
         Verdict::Refuse(differences) => Err(QueueError::Unusable {
             cause: format!("the consumer {durable} of stream {stream} is not ours: {}", differences.join("; ")),
-            remedy: format!("remove it (nats consumer rm {stream} {durable}), or give this instance another INSTANCE_ID"),
+            remedy: format!(
+                "remove it (nats consumer rm {stream} {durable}), or give this instance another INSTANCE_ID"
+            ),
         }),
         Verdict::Fits if found.num_ack_pending == 0 => Ok(()),
         Verdict::Update if found.num_ack_pending == 0 => create(api, names, backend).await,

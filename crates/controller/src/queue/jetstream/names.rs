@@ -39,7 +39,12 @@ impl Names {
 
     /// Where a record lies: keys of ours hold characters that a bucket's do not, so they are written in hexadecimal.
     pub(super) fn record(&self, kind: &str, key: &str) -> String {
-        format!("$KV.{}_RECORDS.{}.{kind}.{}", self.stream, self.instance, data_encoding::HEXLOWER.encode(key.as_bytes()))
+        format!(
+            "$KV.{}_RECORDS.{}.{kind}.{}",
+            self.stream,
+            self.instance,
+            data_encoding::HEXLOWER.encode(key.as_bytes())
+        )
     }
 
     /// Every record of a kind.

@@ -40,7 +40,9 @@ impl Records {
         let records = names.records();
         match stream::info(&api, &records).await {
             Ok(_) => {}
-            Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => stream::create(&api, &records, wanted(&names)).await?,
+            Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => {
+                stream::create(&api, &records, wanted(&names)).await?
+            }
             Err(failure) => return Err(failure.into()),
         }
         Ok(Self { api, names })
@@ -98,7 +100,9 @@ impl Ledger for Records {
                 // Also after a lost answer: then the one that holds is ours.
                 Err(failure) if failure.is(ErrorCode::STREAM_WRONG_LAST_SEQUENCE) => {
                     let there = self.read(kind.as_str(), &new.key).await?;
-                    there.ok_or(QueueError::Unavailable { cause: "a record was taken away while it was read".to_owned() })
+                    there.ok_or(QueueError::Unavailable {
+                        cause: "a record was taken away while it was read".to_owned(),
+                    })
                 }
                 Err(failure) => Err(failure.into()),
             }

@@ -44,7 +44,8 @@ impl Info {
         let of = |what: &str, used: u64, limit: &str| {
             let limit = self.config.get(limit)?.as_u64().filter(|limit| *limit > 0)?;
             let percent = used.saturating_mul(100) / limit;
-            (percent >= NEARLY_FULL_PERCENT).then(|| format!("the stream is {percent} % full: {used} of {limit} {what}"))
+            (percent >= NEARLY_FULL_PERCENT)
+                .then(|| format!("the stream is {percent} % full: {used} of {limit} {what}"))
         };
         of("messages", self.state.messages, "max_msgs").or_else(|| of("bytes", self.state.bytes, "max_bytes"))
     }
@@ -67,7 +68,9 @@ pub(super) async fn info(api: &Api, stream: &str) -> Result<Info, Failure> {
 pub(super) async fn ensure(api: &Api, names: &Names) -> Result<(), QueueError> {
     let found = match info(api, &names.stream).await {
         Ok(found) => found,
-        Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => return create(api, &names.stream, wanted(names)).await,
+        Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => {
+            return create(api, &names.stream, wanted(names)).await;
+        }
         Err(failure) => return Err(failure.into()),
     };
     match judge(&found.config, names) {

@@ -68,8 +68,15 @@ async fn heed(inner: &Inner, subject: &str) {
         tracing::warn!(component = "queue", advisory = subject, "NATS tells of the stream");
         return;
     };
-    if let Some(word) = [".MAX_DELIVERIES.", ".DELETED.", ".TERMINATED."].into_iter().find(|word| subject.contains(word)) {
-        tracing::error!(component = "queue", advisory = subject, word, "somebody changed our consumer; it is set right");
+    if let Some(word) =
+        [".MAX_DELIVERIES.", ".DELETED.", ".TERMINATED."].into_iter().find(|word| subject.contains(word))
+    {
+        tracing::error!(
+            component = "queue",
+            advisory = subject,
+            word,
+            "somebody changed our consumer; it is set right"
+        );
         if let Err(error) = consumer::create(&inner.worker, &inner.names, *backend).await {
             tracing::error!(component = "queue", advisory = subject, %error, "it could not be set right");
         }

@@ -1,0 +1,85 @@
+//! Out of the stream, to somebody with a free slot: each message to one hand at a time (NEW-34, NEW-43, CON-3, CON-4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::api::{Failure, Handed};
+use super::shelf::Turn;
+use super::{Inner, consumer};
+use crate::queue::ledger::Ledger as _;
+use crate::queue::{Delivery, Key, QueueError};
+use domain::id::Backend;
+
+impl Inner {
+    pub(super) async fn pull(this: &Arc<Self>, backend: Backend, now: Timestamp) -> Result<Option<Leased>, QueueError> {
+        let durable = this.names.durable(backend);
+        loop {
+            let handed = match this.worker.pull(&this.names.stream, &durable).await {
+                Ok(handed) => handed,
+                // Somebody removed it (CON-4): made again, and if that does not help the pass says so.
+                Err(failure @ (Failure::Nobody { .. } | Failure::Refused { .. })) => {
+                    tracing::error!(component = "queue", consumer = durable, ?failure, "consumer gone; made again");
+                    consumer::create(&this.worker, &this.names, backend).await?;
+                    this.worker.pull(&this.names.stream, &durable).await?
+                }
+                Err(failure) => return Err(failure.into()),
+            };
+            let Some(handed) = handed else { return Ok(None) };
+            match this.judge(&handed, backend, now).await {
+                Ok(Some((key, attempts))) => return Ok(Some(Leased::new(this, key, attempts, handed))),
+                Ok(None) => {}
+                Err(error) => {
+                    this.worker.give_back(&handed.reply, Duration::ZERO).await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// What becomes of a message that the server handed out: leased, with its failed tries, or not now.
+    async fn judge(&self, handed: &Handed, backend: Backend, now: Timestamp) -> Result<Option<(Key, u32)>, QueueError> {
+        let key = self.ours(handed.id.as_deref(), backend, handed.sequence)?;
+        if self.records.is_ended(key.id, &key.digest).await? {
+            self.worker.acknowledge(&handed.reply).await?;
+            return Ok(None);
+        }
+        let turn = self.shelf().handed(&key, handed.sequence, handed.reply.clone(), now);
+        match turn {
+            Turn::Leased { attempts } => Ok(Some((key, attempts))),
+            Turn::Joined => Ok(None),
+            Turn::NotYet { pause } => {
+                self.worker.give_back(&handed.reply, pause).await;
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// A delivery on its way to the caller. When the caller is gone before it arrives, it is given back.
+pub(super) struct Leased {
+    inner: Arc<Inner>,
+    delivery: Option<Delivery>,
+}
+
+impl Leased {
+    fn new(inner: &Arc<Inner>, Key { id, digest }: Key, attempts: u32, handed: Handed) -> Self {
+        let delivery = Some(Delivery { id, digest, attempts, body: handed.body.into() });
+        Self { inner: Arc::clone(inner), delivery }
+    }
+
+    pub(super) fn keep(mut self) -> Option<Delivery> {
+        self.delivery.take()
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        let (Some(delivery), Ok(runtime)) = (self.delivery.take(), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
+        let inner = Arc::clone(&self.inner);
+        runtime.spawn(async move { inner.put_back(&delivery.key(), Duration::ZERO).await });
+    }
+}

@@ -1,0 +1,57 @@
+//! Into the stream: one message per task, also when an answer was lost (PUB-1, PUB-2, NEW-39).
+
+use async_nats::header::{HeaderMap, NATS_MESSAGE_ID};
+
+use super::Inner;
+use super::api::{Failure, Stored};
+use crate::queue::ledger::Ledger as _;
+use crate::queue::{Key, Message, Published, QueueError};
+
+impl Inner {
+    pub(super) async fn publish(&self, message: Message) -> Result<Published, QueueError> {
+        let key = Key { id: message.id, digest: message.digest.clone() };
+        let _turn = self.publishing.lock().await;
+        if self.records.is_ended(key.id, &key.digest).await? {
+            return Err(QueueError::Ended { id: key.id, digest: key.digest });
+        }
+        let known = self.shelf().of(key.id);
+        if let Some((stored, place)) = known {
+            if self.lies_at(&stored, place).await? {
+                return same(stored, key);
+            }
+            self.shelf().forget(&stored);
+        }
+        let place = match self.store(&message, &key, None).await? {
+            // An id that the server remembers, from an answer that was lost: believed after comparing (PUB-2).
+            stored if stored.duplicate && self.lies_at(&key, stored.sequence).await? => {
+                self.shelf().lies(&key, stored.sequence);
+                return Ok(Published::Duplicate);
+            }
+            stored if stored.duplicate => self.store(&message, &key, Some(stored.sequence)).await?.sequence,
+            stored => stored.sequence,
+        };
+        self.shelf().lies(&key, place);
+        Ok(Published::New)
+    }
+
+    async fn store(&self, message: &Message, key: &Key, again: Option<u64>) -> Result<Stored, Failure> {
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_MESSAGE_ID, self.names.message_id(key, again));
+        // Another stream that takes our subjects must not swallow a task.
+        headers.insert("Nats-Expected-Stream", self.names.stream.as_str());
+        self.producer.publish(&self.names.subject(message.backend), headers, message.body.clone().into()).await
+    }
+
+    /// Whether the message of this life lies there.
+    async fn lies_at(&self, key: &Key, place: u64) -> Result<bool, QueueError> {
+        let lying = self.producer.at(&self.names.stream, place).await?;
+        Ok(lying.and_then(|lying| self.names.key(&lying.id?)).as_ref() == Some(key))
+    }
+}
+
+fn same(stored: Key, offered: Key) -> Result<Published, QueueError> {
+    if stored == offered {
+        return Ok(Published::Duplicate);
+    }
+    Err(QueueError::Conflict { id: offered.id, stored: stored.digest, offered: offered.digest })
+}

@@ -1,0 +1,84 @@
+//! What became of a message: it goes, or it comes again (PRC-9, NEW-45, NEW-46, NEW-52).
+
+use std::time::Duration;
+
+use async_nats::Subject;
+use jiff::Timestamp;
+
+use super::Inner;
+use super::api::Failure;
+use super::records::TRIES;
+use crate::queue::ledger::{Entry, Kind, Ledger as _, life};
+use crate::queue::{Disposition, Key, QueueError};
+
+impl Inner {
+    pub(super) async fn settle(&self, key: Key, disposition: Disposition) -> Result<(), QueueError> {
+        match disposition {
+            Disposition::Ack => self.bury(&key, "acknowledged").await,
+            Disposition::Reject { reason } => {
+                tracing::info!(assignment = %key.id, %reason, "message rejected");
+                self.bury(&key, reason.as_str()).await
+            }
+            Disposition::Retry { at, error } => self.retry(&key, at, error).await,
+            Disposition::Release => {
+                self.put_back(&key, Duration::ZERO).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// The record first: a message that comes back without it would be tried at once, as if nothing had been.
+    async fn retry(&self, key: &Key, at: Timestamp, error: String) -> Result<(), QueueError> {
+        let Some(tries) = self.shelf().failed(key, at, error) else { return Ok(()) };
+        let value = serde_json::to_string(&tries).unwrap_or_default();
+        let record = Entry { key: life(key.id, &key.digest), value, at: self.clock.now() };
+        self.records.write(TRIES, &record).await?;
+        self.shelf().recall(key.clone(), tries);
+        let pause = Duration::try_from(at.duration_since(self.clock.now())).unwrap_or_default();
+        self.put_back(key, pause).await;
+        Ok(())
+    }
+
+    pub(super) async fn put_back(&self, key: &Key, pause: Duration) {
+        let lease = self.shelf().release(key);
+        if let Some(reply) = lease {
+            self.worker.give_back(&reply, pause).await;
+        }
+    }
+
+    /// Tombstone, then the message, then what was noted about it. Without room for a tombstone it goes all the same: a
+    /// full server must be able to empty itself. Also where no message is known: a publish whose answer was lost may have
+    /// left one, and the tombstone meets it when it comes.
+    async fn bury(&self, key: &Key, outcome: &str) -> Result<(), QueueError> {
+        let tombstone = Entry { key: life(key.id, &key.digest), value: outcome.to_owned(), at: self.clock.now() };
+        match self.records.put_if_absent(Kind::Tombstone, tombstone.clone()).await {
+            Ok(_) | Err(QueueError::Full { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let (lease, place) = {
+            let shelf = self.shelf();
+            (shelf.lease(key), shelf.place(key))
+        };
+        let acknowledged = match &lease {
+            Some(reply) => self.acknowledged(reply).await?,
+            None => false,
+        };
+        if let Some(place) = place.filter(|_| !acknowledged) {
+            self.worker.delete(&self.names.stream, place).await?;
+        }
+        if self.shelf().tries(key).is_some() {
+            self.records.erase(TRIES, &tombstone.key).await?;
+        }
+        self.shelf().forget(key);
+        Ok(())
+    }
+
+    /// False: the consumer that handed it out is gone, so the message must be taken out by its place.
+    async fn acknowledged(&self, reply: &Subject) -> Result<bool, QueueError> {
+        match self.worker.acknowledge(reply).await {
+            Ok(()) => Ok(true),
+            Err(Failure::Nobody { .. }) => Ok(false),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+}
