@@ -107,7 +107,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("silent.sock");
         let _silent = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let error = fetch(Some(&format!("unix://{}", path.display())), Duration::from_millis(50)).await.unwrap_err();
+        let endpoint = format!("unix://{}", path.display());
+        let asked = fetch(Some(&endpoint), Duration::from_millis(50));
+        let error = tokio::time::timeout(Duration::from_secs(10), asked).await.unwrap().unwrap_err();
         assert!(error.to_string().contains("no answer within"), "{error}");
     }
 }

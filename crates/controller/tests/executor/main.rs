@@ -5,7 +5,7 @@
 mod facade;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::real::{Cache, Program};
+use tokio::io::copy_bidirectional;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use facade::{ASSIGNMENT, CAPABILITY, Facade, SECRET};
 
@@ -27,6 +31,8 @@ const FACADE: &str = "spiffe://example.org/gitea-dynamic-runner";
 const JOB: &str = "spiffe://example.org/ci/lab/once/j";
 /// A job of one step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Several looks for an identity; at most a second lies between two.
+const SOON: Duration = Duration::from_secs(30);
 
 /// A facade and the identity of the only job.
 struct World {
@@ -168,6 +174,44 @@ async fn a_facade_of_another_name() {
     assert!(world.facade.seen().peers.is_empty());
 }
 
+/// The way to a Workload API that may not be there yet.
+struct Relay {
+    /// How often somebody has come so far.
+    looks: watch::Receiver<usize>,
+    keeper: JoinHandle<()>,
+}
+
+impl Relay {
+    fn new(socket: &Path, inner: PathBuf) -> Self {
+        let listener = UnixListener::bind(socket).unwrap();
+        let (counted, looks) = watch::channel(0);
+        let keeper = tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                counted.send_modify(|looks| *looks += 1);
+                let inner = inner.clone();
+                tokio::spawn(async move {
+                    let Ok(mut far) = UnixStream::connect(inner).await else { return };
+                    let _ended = copy_bidirectional(&mut near, &mut far).await;
+                });
+            }
+        });
+        Self { looks, keeper }
+    }
+
+    /// Waits until somebody has looked so often from now on.
+    async fn looked(&mut self, more: usize) {
+        let enough = *self.looks.borrow_and_update() + more;
+        let seen = tokio::time::timeout(SOON, self.looks.wait_for(|looks| *looks >= enough));
+        assert!(seen.await.is_ok_and(|seen| seen.is_ok()), "nobody looks any more");
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
 /// EXE-7, T17, NEW-111, F64: the Workload API offers nothing, then another identity, then the right one: nothing is said to
 /// the facade and no runner is started before, and every call is made as the job.
 #[tokio::test]
@@ -179,17 +223,20 @@ async fn a_runner_waits_for_the_exact_identity() {
     std::fs::write(&capability, CAPABILITY).unwrap();
     let env = launch(&world, format!("unix://{}", socket.display()), &capability, &script);
     let issuer = BuiltInIssuer::open(&world.path("keys"), &"example.org".parse().unwrap()).unwrap();
+    let inner = world.path("inner.sock");
+    let mut relay = Relay::new(&socket, inner.clone());
     let identities = async {
-        // It reads its capability before it asks for its identity.
-        while capability.exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let other = issuer.serve(socket.clone(), id("spiffe://example.org/ci/lab/once/another")).await.unwrap();
-        // Longer than its longest pause between two looks.
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert!(!started.exists() && world.facade.seen().peers.is_empty(), "with another identity");
+        let nobody_began = |while_offered: &str| {
+            assert!(!started.exists() && world.facade.seen().peers.is_empty(), "with {while_offered}");
+        };
+        // Who looks again has found nothing that would do. The first of two looks may have come before the change.
+        relay.looked(2).await;
+        nobody_began("no identity");
+        let other = issuer.serve(inner.clone(), id("spiffe://example.org/ci/lab/once/another")).await.unwrap();
+        relay.looked(3).await;
+        nobody_began("another identity");
         other.stop().await;
-        issuer.serve(socket.clone(), id(JOB)).await.unwrap()
+        issuer.serve(inner.clone(), id(JOB)).await.unwrap()
     };
     let (output, _served) = tokio::join!(run(&world, &env), identities);
     let log = String::from_utf8_lossy(&output.stderr).into_owned();

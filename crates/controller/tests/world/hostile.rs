@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use testkit::gitea::{Gitea, JobId, Method, Status};
+use testkit::gitea::{Gitea, JobId, Method, Seen, Status};
 use testkit::world::{Plan, SOON, World, job};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
@@ -140,16 +140,24 @@ async fn nothing_is_smuggled() {
     let hostile = Caller::of(&world, task).await;
     let inner = "GET /api/internal/x HTTP/1.1\r\nHost: h\r\n\r\n";
     let chunk = format!("{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
-    for headers in [
-        "Host: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n",
-        "Host: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\nConnection: close\r\n",
+    let (length, lost_length) = (inner.len(), "Connection: close, content-length\r\n");
+    for (headers, body) in [
+        ("Content-Length: 4\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n".to_owned(), chunk.as_str()),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 4\r\nConnection: close\r\n".to_owned(), &chunk),
+        ("Transfer-Encoding: chunked\r\nConnection: close, transfer-encoding\r\n".to_owned(), &chunk),
+        (format!("Content-Length: {length}\r\n{lost_length}"), inner),
+        (format!("Content-Length: {length}\r\nConnection: close\r\n"), &format!("{inner}{inner}")),
     ] {
         let before = world.gitea.seen().len();
-        let answer = hostile.exchange("POST /api/v1/x HTTP/1.1", headers, &chunk).await;
+        let answer = hostile.exchange("POST /api/v1/x HTTP/1.1", &format!("Host: h\r\n{headers}"), body).await;
         let seen = world.gitea.seen().split_off(before);
         let refused = status(&answer) == 400 && seen.is_empty();
         let passed = seen.len() == 1 && seen[0].body_bytes == inner.len() as u64;
         assert!(refused || passed, "{answer} {seen:?}");
+        // Whoever stands before Gitea reads one length out of it.
+        let framing = |name: &str| ["content-length", "transfer-encoding"].contains(&name);
+        let told = |seen: &Seen| seen.headers.iter().filter(|(name, _)| framing(name)).count();
+        assert!(seen.iter().all(|seen| told(seen) == 1), "{seen:?}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
     }
     world.desk.open_gate("first");

@@ -1,5 +1,7 @@
 //! Who gets which identity (T21): trust, pins, and the record of every decision.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use testkit::gitea::{JobId, Status};
 use testkit::world::{Plan, SOON, World, job};
@@ -57,10 +59,14 @@ async fn a_name_that_changed_hands_is_refused_until_confirmed() {
     refused(&world, before, "identity_pin_changed").await;
     for (job, event) in [(first, "granted"), (taken_over, "pin_changed"), (after, "granted")] {
         let lines = audit(&world, job);
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert_eq!(lines[0]["event"], event);
-        assert!(lines[0]["spiffe_id"].as_str().unwrap().ends_with("/ci/acme/app/build"), "{lines:?}");
-        assert_eq!((&lines[0]["class"], &lines[0]["git_ref"]), (&"trusted".into(), &"refs/heads/main".into()));
+        // One that dies before it has its task, as on a busy machine, is replaced: that is one more decision.
+        let executors: BTreeSet<&str> = lines.iter().map(|line| line["executor"].as_str().unwrap()).collect();
+        assert!(!lines.is_empty() && executors.len() == lines.len(), "{lines:?}");
+        for line in &lines {
+            assert_eq!(line["event"], event);
+            assert!(line["spiffe_id"].as_str().unwrap().ends_with("/ci/acme/app/build"), "{line:?}");
+            assert_eq!((&line["class"], &line["git_ref"]), (&"trusted".into(), &"refs/heads/main".into()));
+        }
     }
     world.finish().await;
 }
