@@ -88,7 +88,8 @@ async fn unreachable() {
     let mut here = bench.here();
     here.gitea_patience = Duration::from_secs(1);
     for cause in ["no answer within 1 s", "connection refused"] {
-        let failed = bench.start(&bench.args(&url), &here).await;
+        let (args, ends) = (bench.args(&url), Duration::from_secs(20));
+        let failed = tokio::time::timeout(ends, bench.start(&args, &here)).await.unwrap();
         let expect = format!(
             "URL cannot be reached: {cause}\ncheck the address, and that this host reaches it: open it with curl\nexit 1"
         );
