@@ -6,7 +6,7 @@
 //!
 //! | what happens | what follows |
 //! |---|---|
-//! | a write fails, or is not answered in time | it may be stored, even much later (the client sends again what waited for a connection): written again on the same revision; where that is refused, read, and compare the session |
+//! | a write fails, or is not answered in time | it may be stored, even much later (the client sends again what waited for a connection): read, and compare the session; then written again on the revision that was read |
 //! | a write is refused, and another session is read | not ours: lost at once, that is with the next renewal after it happened |
 //! | a read fails, hangs, or shows less than what was confirmed | read again |
 //! | nothing is confirmed for the renew deadline (10 s) | lost |

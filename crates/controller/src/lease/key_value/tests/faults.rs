@@ -1,0 +1,151 @@
+//! A server that is away, silent or restarted, and a key that others write.
+
+use testkit::real::NatsCluster;
+
+use super::wire::Wire;
+use super::*;
+
+/// SCH-11, F49, T16: somebody overwrites the key, or removes it: lost with the next renewal, long before the deadline.
+#[tokio::test]
+async fn a_stolen_lease_is_lost_at_once() {
+    let server = server().await;
+    let a = replica(&server.url(), "a", LONG).await;
+    let held = leads(&a).await;
+    let record = r#"{"holder":"thief","session":"x"}"#;
+    bucket(&server.url()).await.put(KEY, record.into()).await.unwrap();
+    assert_eq!(lost(&held).await, Lost::Taken { by: "thief".to_owned() });
+    // What the thief wrote stays.
+    held.release().await;
+    assert_eq!(bucket(&server.url()).await.get(KEY).await.unwrap().unwrap(), record);
+
+    bucket(&server.url()).await.put(KEY, r#"{"holder":"thief","session":null}"#.into()).await.unwrap();
+    let held = leads(&a).await;
+    bucket(&server.url()).await.put(KEY, "something else".into()).await.unwrap();
+    assert!(matches!(lost(&held).await, Lost::Taken { by } if by.contains("something else")));
+
+    bucket(&server.url()).await.put(KEY, r#"{"holder":"thief","session":null}"#.into()).await.unwrap();
+    let held = leads(&a).await;
+    context(&server.url()).await.delete_key_value(BUCKET).await.unwrap();
+    assert_eq!(lost(&held).await, Lost::Removed);
+}
+
+/// NEW-47, T43, NEW-59: a server that comes back before the renew deadline is no reason to stop.
+#[tokio::test]
+async fn a_short_outage_costs_nothing() {
+    let mut server = server().await;
+    let held = leads(&replica(&server.url(), "a", LONG).await).await;
+    server.kill();
+    server.start_again().await.unwrap();
+    writes(&server.url(), 2).await;
+    server.pause().unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.resume();
+    writes(&server.url(), 2).await;
+    still_leads(&held.tenure());
+    held.release().await;
+}
+
+/// SCH-10, SCH-11, F49, T16: a server that stays away takes the leadership with it, and gives it to nobody before it is
+/// back.
+#[tokio::test]
+async fn a_long_outage_is_the_end() {
+    let mut server = server().await;
+    let held = leads(&replica(&server.url(), "a", SHORT).await).await;
+    let b = replica(&server.url(), "b", SHORT).await;
+    server.kill();
+    let next = tokio::spawn(async move { leads(&b).await });
+    assert_eq!(lost(&held).await, Lost::Expired);
+    assert!(!next.is_finished());
+    server.start_again().await.unwrap();
+    // The old holder still runs and gives up what may still be its own: nobody waits for that.
+    held.release().await;
+    still_leads(&next.await.unwrap().tenure());
+}
+
+/// SCH-11, F49, T16: a server that hangs is like one that is away; when it goes on, the end stays an end although the
+/// writes that it had taken before are carried out.
+#[tokio::test]
+async fn a_server_that_hangs_is_the_end() {
+    let server = server().await;
+    let held = leads(&replica(&server.url(), "a", SHORT).await).await;
+    let b = replica(&server.url(), "b", SHORT).await;
+    let next = tokio::spawn(async move { leads(&b).await });
+    writes(&server.url(), 2).await;
+    server.pause().unwrap();
+    assert_eq!(lost(&held).await, Lost::Expired);
+    server.resume();
+    let next = next.await.unwrap();
+    assert_eq!(held.tenure().over(), Some(Lost::Expired));
+    held.release().await;
+    writes(&server.url(), 2).await;
+    still_leads(&next.tenure());
+}
+
+/// NEW-59, F49: renewals that are stored, but whose answers never arrive, are recognised, and nobody else led meanwhile.
+#[tokio::test]
+async fn lost_answers_are_resolved() {
+    let server = server().await;
+    let wire = Wire::to(server.port()).await;
+    let hasty = Times { renew_deadline: Duration::from_secs(9), ..LONG };
+    let held = leads(&replica(&wire.url(), "a", hasty).await).await;
+    for _ in 0..2 {
+        let before = bucket(&server.url()).await.entry(KEY).await.unwrap().unwrap().revision;
+        wire.swallow_answers();
+        let stored = async {
+            while bucket(&server.url()).await.entry(KEY).await.unwrap().unwrap().revision == before {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(SOON, stored).await.unwrap();
+        wire.cut();
+        writes(&server.url(), 2).await;
+        still_leads(&held.tenure());
+    }
+    held.release().await;
+    let b = replica(&server.url(), "b", LONG).await;
+    leads(&b).await;
+}
+
+/// SCH-10, F50: a release whose answer is lost has happened all the same, and is bounded when it has not.
+#[tokio::test]
+async fn a_release_is_bounded() {
+    let mut server = server().await;
+    let wire = Wire::to(server.port()).await;
+    let held = leads(&replica(&wire.url(), "a", SHORT).await).await;
+    wire.swallow_answers();
+    timeout(SOON, held.release()).await.unwrap();
+    let b = replica(&server.url(), "b", LONG).await;
+    let held = leads(&b).await;
+    drop(wire);
+    drop(held);
+    let c = replica(&server.url(), "c", SHORT).await;
+    let held = leads(&c).await;
+    server.kill();
+    timeout(SOON, held.release()).await.unwrap();
+}
+
+/// NEW-47, NEW-59, T43: the leader of the stream is killed; the lease stays where it is.
+#[tokio::test]
+async fn a_cluster_changes_its_leader() {
+    let mut cluster = NatsCluster::start(3, NatsSettings::default()).await.unwrap();
+    let addresses: Vec<async_nats::ServerAddr> = cluster.url().split(',').map(|url| url.parse().unwrap()).collect();
+    let connect = async || jetstream::new(hasty().connect(addresses.as_slice()).await.unwrap());
+    let instance = "one".parse().unwrap();
+    let lease = KeyValueLease::new(connect().await, BUCKET, 3, &instance, "a").with_times(LONG);
+    let held = leads(&lease).await;
+    let store = connect().await.get_key_value(BUCKET).await.unwrap();
+    let leader = store.status().await.unwrap().info.cluster.unwrap().leader.unwrap();
+    let index = cluster.index_of(&leader).unwrap();
+    let before = store.entry(KEY).await.unwrap().unwrap().revision;
+    cluster.server(index).kill();
+    // Until the others have chosen another leader, nobody says anything; writes before the kill do not count.
+    let revision = async || store.entry(KEY).await.ok().flatten().map_or(0, |entry| entry.revision);
+    let renewed = async {
+        while revision().await < before + 10 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(SOON, renewed).await.unwrap();
+    still_leads(&held.tenure());
+    held.release().await;
+}
