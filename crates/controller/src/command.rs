@@ -18,7 +18,8 @@ use crate::backend::local::isolation::stage;
 use crate::backend::local::supervisor;
 use crate::config::raw::Raw;
 use crate::config::{
-    self, Config, ConfigErrors, IsolationKind, Log, LogFormat, LogLevel, Queue, Supplied, effective, validate,
+    self, Config, ConfigErrors, IsolationKind, Log, LogFormat, LogLevel, Queue, SecretFile, Supplied, effective,
+    validate,
 };
 use crate::descriptors::Descriptors;
 use crate::lease::Held;
@@ -221,16 +222,21 @@ async fn run_app(start: Start, lead: Held, installed: &Installed) -> ExitCode {
     }
 }
 
+/// Every secret that was read from a file.
+fn secret_files(config: &Config) -> Vec<&SecretFile> {
+    let keys = [&config.facade.capability, &config.envelope];
+    let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
+    let logins = match &config.queue {
+        Queue::Embedded => Vec::new(),
+        Queue::JetStream(nats) => vec![&nats.producer.password, &nats.worker.password],
+    };
+    keys.chain([&config.gitea.token]).chain(logins).collect()
+}
+
 /// The log, and what an operator should know from its first lines on.
 fn install_log(config: &Config, warnings: &[String]) -> Installed {
     let secrets = Secrets::default();
-    let keys = [&config.facade.capability, &config.envelope];
-    let keys = keys.into_iter().flat_map(|keys| std::iter::once(&keys.current).chain(&keys.previous));
-    let nats = match &config.queue {
-        Queue::Embedded => vec![],
-        Queue::JetStream(nats) => vec![&nats.producer.password, &nats.worker.password],
-    };
-    let held: Vec<_> = keys.chain([&config.gitea.token]).chain(nats).collect();
+    let held = secret_files(config);
     held.iter().for_each(|secret| secrets.add(secret.expose()));
     let installed = telemetry::install(config.log, &secrets);
     let exposed = held.iter().filter_map(|secret| config::secret::exposure(secret.path()));

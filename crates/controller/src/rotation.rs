@@ -13,8 +13,9 @@ use domain::capability::{Key, KeyRing};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::setting::Problem;
-use crate::config::{self, Keys, SecretFile};
+use crate::config::{self, Keys, Nats, SecretFile};
 use crate::gitea::Gitea;
+use crate::nats::{Connection, Password};
 use crate::telemetry::Secrets;
 
 /// The pause between two looks. Files are compared by their content: a mounted secret is often a chain of links.
@@ -113,9 +114,24 @@ impl RingFiles {
     }
 }
 
+/// The file of a password of NATS: a connection that stands is not touched, the next one uses the new content.
+struct PasswordFile {
+    password: Arc<Password>,
+    file: Watched,
+}
+
+impl PasswordFile {
+    fn look(&mut self, secrets: &Secrets) {
+        if self.file.look(secrets).is_some() {
+            self.password.replace(self.file.used.expose());
+        }
+    }
+}
+
 /// Everything that is looked at.
 pub struct Rotation {
     rings: Vec<RingFiles>,
+    passwords: Vec<PasswordFile>,
     gitea: Arc<Gitea>,
     token: Watched,
     secrets: Secrets,
@@ -127,6 +143,7 @@ impl Rotation {
     pub fn new(gitea: Arc<Gitea>, token: &SecretFile, secrets: Secrets) -> Self {
         Self {
             rings: Vec::new(),
+            passwords: Vec::new(),
             gitea,
             token: Watched::new(config::table::GITEA_RUNNER_TOKEN_FILE.name, token),
             secrets,
@@ -138,6 +155,15 @@ impl Rotation {
     pub fn with_ring(mut self, ring: &Arc<Ring>, keys: &Keys, [current, previous]: [&'static str; 2]) -> Self {
         let previous = keys.previous.as_ref().map(|file| Watched::new(previous, file));
         self.rings.push(RingFiles { ring: Arc::clone(ring), current: Watched::new(current, &keys.current), previous });
+        self
+    }
+
+    /// And at the password of a connection to NATS, which was opened with these settings.
+    #[must_use]
+    pub fn with_connection(mut self, connection: &Connection, nats: &Nats) -> Self {
+        let [_, setting] = connection.role().settings();
+        let file = Watched::new(setting, &connection.role().login(nats).password);
+        self.passwords.push(PasswordFile { password: Arc::clone(connection.password()), file });
         self
     }
 
@@ -164,6 +190,7 @@ impl Rotation {
 
     fn look(&mut self) {
         self.rings.iter_mut().for_each(|files| files.look(&self.secrets));
+        self.passwords.iter_mut().for_each(|file| file.look(&self.secrets));
         if self.token.look(&self.secrets).is_some() {
             self.gitea.use_token(self.token.used.expose());
         }
@@ -244,6 +271,22 @@ mod tests {
         let mut bench = Bench::new(None);
         bench.write("current", &format!("{}\n", "2".repeat(32)));
         assert_eq!(bench.accepted(), "21");
+    }
+
+    /// NEW-140: a password is the file's newest content that can be used.
+    #[test]
+    fn a_new_password() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        std::fs::write(&path, "first-password").unwrap();
+        let read = SecretFile::read(&path, SecretRule::Text).ok().unwrap();
+        let password = Arc::new(Password::new(read.expose()));
+        let mut file = PasswordFile { password: Arc::clone(&password), file: Watched::new("PASSWORD", &read) };
+        for (content, expect) in [("first-password", "first-password"), (" second\n", "second"), ("", "second")] {
+            std::fs::write(&path, content).unwrap();
+            file.look(&Secrets::default());
+            assert_eq!(*password.now(), expect);
+        }
     }
 
     /// NEW-140: what cannot be used changes nothing.

@@ -113,6 +113,40 @@ fn a_wrong_setting_contacts_nobody() {
     assert!(!state.exists());
 }
 
+/// T44, CFG-2, CFG-13, NEW-48, F36: what is wrong with NATS is told together, with exit 2, before a server is contacted.
+#[test]
+fn wrong_settings_of_nats_contact_nobody() {
+    let (nats, dir) = (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), tempfile::tempdir().unwrap());
+    nats.set_nonblocking(true).unwrap();
+    let password = dir.path().join("password");
+    std::fs::write(&password, "hunter2hunter2").unwrap();
+    let (state, url) = (dir.path().join("state"), format!("nats://{},nats://10.0.0.1", nats.local_addr().unwrap()));
+    let output = run(
+        &["controller"],
+        &[
+            ("COMPONENTS", "scheduler,local-worker"),
+            ("QUEUE", "jetstream"),
+            ("STATE_DIR", state.to_str().unwrap()),
+            ("NATS_URL", &url),
+            ("NATS_STREAM", "a.b"),
+            ("NATS_PRODUCER_PASSWORD_FILE", password.to_str().unwrap()),
+        ],
+    );
+    exits(&output, 2);
+    let told = text(&output.stderr);
+    for part in [
+        "nats://10.0.0.1:4222 would carry passwords and tasks",
+        "NATS_STREAM: \\\"a.b\\\" is not accepted",
+        "NATS_WORKER_PASSWORD_FILE is required",
+        "TRUST_DOMAIN is required",
+    ] {
+        assert!(told.contains(part), "{part}\n---\n{told}");
+    }
+    assert!(!told.contains("hunter2"), "{told}");
+    assert!(nats.accept().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "NATS was asked");
+    assert!(!state.exists());
+}
+
 /// CMP-3, CMP-4, CMP-5, SCH-8: the texts of a wrong selection.
 #[test]
 fn wrong_selections() {

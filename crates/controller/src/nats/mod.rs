@@ -82,7 +82,7 @@ impl Role {
         }
     }
 
-    fn login(self, nats: &Nats) -> &Login {
+    pub(crate) fn login(self, nats: &Nats) -> &Login {
         match self {
             Self::Producer => &nats.producer,
             Self::Worker => &nats.worker,

@@ -20,7 +20,7 @@ impl Password {
     }
 
     /// The newest.
-    pub(super) fn now(&self) -> Zeroizing<String> {
+    pub(crate) fn now(&self) -> Zeroizing<String> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
