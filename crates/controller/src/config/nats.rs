@@ -90,12 +90,6 @@ impl NatsUrl {
         &self.text
     }
 
-    /// Whether the connection is by TLS whatever the server says.
-    #[must_use]
-    pub fn is_tls(&self) -> bool {
-        self.tls
-    }
-
     /// Whether passwords and tasks would cross a network in clear text.
     #[must_use]
     pub fn is_exposed(&self) -> bool {

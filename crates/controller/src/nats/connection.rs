@@ -49,7 +49,17 @@ impl Connection {
         self.role
     }
 
-    /// JetStream, whose requests end after 5 s. A request that ended so may have been carried out.
+    /// JetStream, while the connection stands; to be asked for anew before each request. Its answers end after 5 s, and
+    /// a request that ended so may have been carried out. Whoever sends without a limit of their own may wait longer.
+    ///
+    /// # Errors
+    /// The trouble. The client would take a request all the same and send it when it is connected again, long after
+    /// whoever made it has given up; and when it holds 2048 of them, it would not even take it.
+    pub fn ready(&self) -> Result<&Context, String> {
+        self.trouble().map_or(Ok(&self.context), Err)
+    }
+
+    /// JetStream, whether or not the connection stands: for what is kept over an outage, such as a consumer's stream.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context

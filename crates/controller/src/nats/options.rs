@@ -8,7 +8,7 @@ use async_nats::{Auth, ConnectOptions, ServerAddr};
 use super::health::Health;
 use super::{Password, Role};
 use crate::backoff::backoff;
-use crate::config::nats::{Nats, NatsUrl};
+use crate::config::nats::Nats;
 
 /// How long things may take. The default is what runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,6 @@ pub(super) fn options(
         .max_reconnects(None)
         .reconnect_delay_callback(move |attempt| times.pause_before(attempt))
         .ignore_discovered_servers()
-        .require_tls(nats.servers.iter().all(NatsUrl::is_tls))
         .event_callback(move |event| {
             events.heard(&event);
             std::future::ready(())
@@ -91,7 +90,7 @@ pub(super) fn options(
     }
 }
 
-/// The servers as the client takes them; it knows every form that the setting permits.
+/// The servers as the client takes them; it knows every form that the setting permits, and `tls://` demands TLS.
 pub(super) fn addresses(nats: &Nats) -> std::io::Result<Vec<ServerAddr>> {
     nats.servers.iter().map(|server| server.as_str().parse()).collect()
 }

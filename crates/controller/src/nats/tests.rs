@@ -75,7 +75,10 @@ fn users() -> NatsSettings {
 
 /// Whether a request to JetStream is answered.
 async fn works(connection: &Connection) -> bool {
-    connection.context().query_account().await.is_ok()
+    match connection.ready() {
+        Ok(context) => context.query_account().await.is_ok(),
+        Err(_) => false,
+    }
 }
 
 /// Waits until `trouble` says so.
