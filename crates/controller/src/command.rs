@@ -119,14 +119,8 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
                 prepared.warnings.push(words::AS_ROOT.to_owned());
             }
             let Prepared { config, runner, walls, warnings, .. } = prepared;
-            let start = Start {
-                config,
-                runner,
-                walls,
-                descriptors: Descriptors::raise(),
-                nats: None,
-                ops_listener: None,
-            };
+            let start =
+                Start { config, runner, walls, descriptors: Descriptors::raise(), nats: None, ops_listener: None };
             let installed = install_log(&start.config, &warnings);
             let code = run_in_turn(start, lead, &installed).await;
             if here.terminal && code == ExitCode::SUCCESS {

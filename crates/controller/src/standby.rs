@@ -6,6 +6,7 @@
 //! nobody else may touch the executors there. Whoever has the lock knows that a lease which this folder's former leader
 //! left is nobody's, and need not wait until it has run out.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,19 +63,16 @@ pub async fn turn(config: &Config, nats: &Nats, folder: Option<Held>) -> anyhow:
     Ok(held.map(|held| Turn { held, connections, ops_listener }))
 }
 
-async fn lead(
-    config: &Config,
-    nats: &Nats,
-    connections: &Connections,
-    folder: Option<Held>,
-) -> anyhow::Result<Held> {
+async fn lead(config: &Config, nats: &Nats, connections: &Connections, folder: Option<Held>) -> anyhow::Result<Held> {
     let folder = match folder {
         Some(folder) => folder,
         None => lock(config).await?,
     };
     let bucket = format!("{}_LEADER", nats.stream.as_str());
-    let context = connections.producer.context().clone();
-    let lease = KeyValueLease::new(context, &bucket, 1, &config.instance, &name()).acquire().await?;
+    // Of its own: what others wait for must not hold up a renewal.
+    let context = async_nats::jetstream::new(connections.producer.client().clone());
+    let lease = KeyValueLease::new(context, &bucket, &config.instance, &name());
+    let lease = lease.at(place(config)?).acquire().await?;
     Ok(lease.keeping(folder))
 }
 
@@ -96,6 +94,14 @@ async fn lock(config: &Config) -> Result<Held, StartError> {
             other => return other,
         }
     }
+}
+
+/// What the folder's lock stands for: this folder, on this host, since it was booted.
+fn place(config: &Config) -> anyhow::Result<String> {
+    const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+    let boot = std::fs::read_to_string(BOOT).with_context(|| format!("read {BOOT}"))?;
+    let folder = std::fs::metadata(&config.state_dir).context("STATE_DIR")?;
+    Ok(format!("{} {}:{}", boot.trim(), folder.dev(), folder.ino()))
 }
 
 /// Who we are to the other replicas and to whoever reads the lease.

@@ -30,11 +30,11 @@ use crate::files;
 use crate::gitea::{Credential, Gitea, OnCancel};
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
 use crate::nats::Connections;
-use crate::ops::{self, Ops};
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
 use crate::ops::readiness::Readiness;
 use crate::ops::status::StatusSnapshot;
+use crate::ops::{self, Ops};
 use crate::queue::embedded::{self, Embedded};
 use crate::queue::jetstream::{self, JetStream};
 use crate::queue::ledger::Ledger;
@@ -133,7 +133,7 @@ impl Parts {
         let board = Arc::new(Board::new(limits(&config, on_cancel), clock, chronicle));
         let backend = Arc::new(LocalBackend::new(local(&config, &runner, &walls, descriptors)?, bind_identity)?);
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
-        let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals]);
+        let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals], nats.as_ref());
         let sealing = Arc::new(Sealing::new(seals, subject_base(&config), config.instance.clone()));
         let unopened = Arc::new(Unopened::load(Arc::clone(&ledger), metrics.clone()).await?);
         let ops = operators(&config, &board, metrics, &unopened, clock, shortage);
@@ -256,15 +256,25 @@ fn local(config: &Config, runner: &Found, walls: &Proven, descriptors: Descripto
 }
 
 /// The secrets that are looked at again while we run.
-fn rotation(config: &Config, gitea: Arc<Gitea>, secrets: Secrets, [ring, seals]: [&Arc<Ring>; 2]) -> Rotation {
+fn rotation(
+    config: &Config,
+    gitea: Arc<Gitea>,
+    secrets: Secrets,
+    [ring, seals]: [&Arc<Ring>; 2],
+    nats: Option<&Connections>,
+) -> Rotation {
     let capability =
         [table::RUNNER_FACADE_CAPABILITY_KEY_FILE.name, table::RUNNER_FACADE_CAPABILITY_KEY_PREVIOUS_FILE.name];
     let envelope = [table::ENVELOPE_KEY_FILE.name, table::ENVELOPE_KEY_PREVIOUS_FILE.name];
-    Rotation::new(gitea, &config.gitea.token, secrets).with_ring(ring, &config.facade.capability, capability).with_ring(
-        seals,
-        &config.envelope,
-        envelope,
-    )
+    let rotation = Rotation::new(gitea, &config.gitea.token, secrets)
+        .with_ring(ring, &config.facade.capability, capability)
+        .with_ring(seals, &config.envelope, envelope);
+    match (&config.queue, nats) {
+        (config::Queue::JetStream(settings), Some(nats)) => {
+            rotation.with_connection(&nats.producer, settings).with_connection(&nats.worker, settings)
+        }
+        _ => rotation,
+    }
 }
 
 fn limits(config: &Config, on_cancel: OnCancel) -> Limits {

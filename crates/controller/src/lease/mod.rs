@@ -18,7 +18,7 @@ pub mod key_value;
 use std::path::PathBuf;
 
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join};
 use tokio::sync::watch;
 
 use boot_time::BootTime;
@@ -57,6 +57,14 @@ impl Held {
     #[must_use]
     pub fn tenure(&self) -> Tenure {
         self.tenure.clone()
+    }
+
+    /// This leadership, which gives up `other` as well, after itself; `other` lasts as long as its proof is held.
+    #[must_use]
+    pub fn keeping(self, other: Self) -> Self {
+        let Self { tenure, hold, released } = self;
+        let both = (hold, other.hold);
+        Self { tenure, hold: Box::new(both), released: join(other.released, released).map(drop).boxed() }
     }
 
     /// Gives the leadership up, and is ready when the next one may lead, or when that could not be said within the

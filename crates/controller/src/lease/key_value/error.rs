@@ -42,6 +42,9 @@ pub(super) enum Trouble {
     /// There is no such bucket.
     #[error("there is no such bucket")]
     NoBucket,
+    /// There are fewer servers than were asked for.
+    #[error("there are too few servers")]
+    TooFewServers,
     /// It will not do until somebody acts.
     #[error("{cause}; {remedy}")]
     Unusable { cause: String, remedy: &'static str },

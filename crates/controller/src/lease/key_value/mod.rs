@@ -12,6 +12,7 @@
 //! | nothing is confirmed for the renew deadline (10 s) | lost |
 //! | the key or its bucket is removed by hand | the holder has lost it with its next renewal; a standby that saw it held waits for the length of a lease all the same, one that is started anew does not |
 //! | the holder is frozen past its deadline | [`super::Tenure::over`] says so before any timer runs; what it was about to send meanwhile is sent all the same, and fenced elsewhere |
+//! | its holder was a process of the same place, which is gone | taken at once ([`KeyValueLease::at`]) |
 //! | released in order | a record without a session is written, which a standby takes with its next look (every 2 s) |
 //! | the release is not answered | tried again for a moment; then a standby waits for the length of a lease |
 //!
@@ -46,6 +47,7 @@ pub struct KeyValueLease {
     bucket: Bucket,
     key: String,
     holder: String,
+    place: Option<String>,
     times: Times,
 }
 
@@ -85,17 +87,25 @@ impl Times {
 }
 
 impl KeyValueLease {
-    /// The lease `dynamic-runner-scheduler-<instance>` (requirements §1.3) in a bucket, which is made where it is missing
-    /// with so many replicas. `holder` is for people: the name of this replica.
+    /// The lease `dynamic-runner-scheduler-<instance>` (requirements §1.3) in a bucket, which is made where it is missing,
+    /// on three servers where there are as many. `holder` is for people: the name of this replica.
     ///
     /// Give it a context of its own: what waits for acknowledgements in one that others publish through holds up the
     /// renewals.
     #[must_use]
-    pub fn new(context: Context, bucket: &str, replicas: usize, instance: &InstanceId, holder: &str) -> Self {
-        let bucket = Bucket { context, name: bucket.to_owned(), replicas };
+    pub fn new(context: Context, bucket: &str, instance: &InstanceId, holder: &str) -> Self {
+        let bucket = Bucket { context, name: bucket.to_owned() };
         // What an instance is made of is legal in a key.
         let key = format!("dynamic-runner-scheduler-{instance}");
-        Self { bucket, key, holder: holder.to_owned(), times: Times::default() }
+        Self { bucket, key, holder: holder.to_owned(), place: None, times: Times::default() }
+    }
+
+    /// Names what at most one living process works on, such as a locked folder of this host, which the caller holds: then
+    /// a lease that was written at the same place is that of a process which is gone, and is not waited for.
+    #[must_use]
+    pub fn at(mut self, place: String) -> Self {
+        self.place = Some(place);
+        self
     }
 
     /// With other times, for tests.
@@ -115,7 +125,7 @@ impl KeyValueLease {
             let pause = match store.look().await {
                 Ok(seen) => {
                     announce(&seen, &mut announced);
-                    match standby.see(seen, BootTime::now(), &self.times) {
+                    match standby.see(seen, self.place.as_deref(), BootTime::now(), &self.times) {
                         Move::Take { expected } => match self.take(&store, expected, &mut unwritten).await? {
                             Some(term) => return Ok(renew::hold(store, term)),
                             None => self.times.retry,
@@ -125,7 +135,7 @@ impl KeyValueLease {
                 }
                 Err(Trouble::NoBucket) => {
                     // Whoever held it learns of that with its next renewal, not before.
-                    let _ = standby.see(Seen::Nothing, BootTime::now(), &self.times);
+                    let _ = standby.see(Seen::Nothing, None, BootTime::now(), &self.times);
                     store = self.open(&mut patience).await?;
                     continue;
                 }
@@ -138,7 +148,7 @@ impl KeyValueLease {
     /// The bucket, made where it is missing. Waits for a server that is away.
     async fn open(&self, patience: &mut Patience) -> Result<Store, KeyValueError> {
         loop {
-            let trouble = match self.bucket.open(&self.key, &self.holder, &self.times).await {
+            let trouble = match self.bucket.open(self).await {
                 Ok(store) => {
                     patience.answered();
                     return Ok(store);

@@ -25,7 +25,7 @@ pub(super) enum Seen {
     /// What this session wrote, perhaps without an answer.
     Ours { revision: u64 },
     /// What another session wrote, perhaps of the same process.
-    Theirs { revision: u64, holder: String },
+    Theirs { revision: u64, holder: String, place: Option<String> },
 }
 
 impl Seen {
@@ -58,12 +58,13 @@ pub(super) enum Move {
 }
 
 impl Standby {
-    /// What to do about what was just seen. What is free, was never there, or is our own, is taken at once; everything
-    /// else when it stayed the same for the length of a lease, because its holder may still lead.
-    pub(super) fn see(&mut self, seen: Seen, now: BootTime, times: &Times) -> Move {
+    /// What to do about what was just seen. What is free, was never there, is our own, or was left at our place by a process
+    /// that is gone, is taken at once; everything else when it stayed the same for the length of a lease, because its holder may still lead.
+    pub(super) fn see(&mut self, seen: Seen, our_place: Option<&str>, now: BootTime, times: &Times) -> Move {
         let take = Move::Take { expected: seen.revision() };
         let never_there = seen == Seen::Nothing && self.last.is_none();
-        if never_there || matches!(seen, Seen::Free { .. } | Seen::Ours { .. }) {
+        let left_behind = matches!(&seen, Seen::Theirs { place: Some(place), .. } if Some(place.as_str()) == our_place);
+        if never_there || left_behind || matches!(seen, Seen::Free { .. } | Seen::Ours { .. }) {
             return take;
         }
         match &self.last {

@@ -13,20 +13,22 @@ use async_nats::jetstream::{Context, ErrorCode};
 use serde::{Deserialize, Serialize};
 
 use super::super::boot_time::BootTime;
-use super::Times;
 use super::error::{KeyValueError, Trouble};
 use super::rules::{Heard, Seen};
+use super::{KeyValueLease, Times};
 
 /// Room for some thousand leases; an account may demand that a bucket has a limit.
 const MAX_BYTES: i64 = 1024 * 1024;
+
+/// What JetStream says where a stream cannot lie on so many servers.
+const TOO_FEW_SERVERS: [ErrorCode; 3] =
+    [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::INSUFFICIENT_RESOURCES, ErrorCode::CLUSTER_NO_PEERS];
 
 /// The bucket, opened or not.
 #[derive(Clone)]
 pub(super) struct Bucket {
     pub(super) context: Context,
     pub(super) name: String,
-    /// Of a bucket that we make.
-    pub(super) replicas: usize,
 }
 
 /// One session at one key.
@@ -45,11 +47,15 @@ struct Record {
     holder: String,
     /// The session that holds the lease; none: its holder gave it up.
     session: Option<String>,
+    /// Where its holder is the only one, if it said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
 }
 
 impl Bucket {
     /// Opens the bucket for a new session, and makes it where it is missing.
-    pub(super) async fn open(&self, key: &str, holder: &str, times: &Times) -> Result<Store, Trouble> {
+    pub(super) async fn open(&self, lease: &KeyValueLease) -> Result<Store, Trouble> {
+        let KeyValueLease { key, holder, place, times, .. } = lease;
         let inner = match in_time(times, self.context.get_key_value(&self.name)).await? {
             Ok(store) => store,
             Err(error) if is_missing(&error) => self.create(times).await?,
@@ -65,19 +71,27 @@ impl Bucket {
             remedy: "it must offer getrandom(2)",
         })?;
         let session = format!("{:032x}", u128::from_ne_bytes(random));
-        let record = Record { holder: holder.to_owned(), session: Some(session) };
+        let record = Record { holder: holder.clone(), session: Some(session), place: place.clone() };
         let subject = format!("{}{key}", inner.prefix);
-        Ok(Store { inner, key: key.to_owned(), subject, record, times: *times })
+        Ok(Store { inner, key: key.clone(), subject, record, times: *times })
     }
 
+    /// On three servers, or on one where there are fewer.
     async fn create(&self, times: &Times) -> Result<kv::Store, Trouble> {
+        match self.create_with(3, times).await {
+            Err(Trouble::TooFewServers) => self.create_with(1, times).await,
+            made => made,
+        }
+    }
+
+    async fn create_with(&self, replicas: usize, times: &Times) -> Result<kv::Store, Trouble> {
         let config = kv::Config {
             bucket: self.name.clone(),
             description: "who leads, one key per instance of gitea-dynamic-runner".to_owned(),
             history: 1,
             max_bytes: MAX_BYTES,
             storage: StorageType::File,
-            num_replicas: self.replicas,
+            num_replicas: replicas,
             ..kv::Config::default()
         };
         let error = match in_time(times, self.context.create_key_value(config)).await? {
@@ -90,9 +104,12 @@ impl Bucket {
             (_, Some(answer)) if answer.error_code() == ErrorCode::STREAM_NAME_EXIST => {
                 Err(Trouble::Silent(answer.to_string()))
             }
+            (_, Some(answer)) if replicas > 1 && TOO_FEW_SERVERS.contains(&answer.error_code()) => {
+                Err(Trouble::TooFewServers)
+            }
             (CreateKeyValueErrorKind::BucketCreate, Some(answer)) if !is_passing(&answer) => Err(Trouble::Unusable {
                 cause: format!("it cannot be made: {answer}"),
-                remedy: "give the account room for one more stream, or lower the number of replicas",
+                remedy: "give the account room for one more stream",
             }),
             _ => Err(Trouble::Silent(error.to_string())),
         }
@@ -142,8 +159,8 @@ impl Store {
         Ok(match serde_json::from_slice::<Record>(&message.payload) {
             Ok(Record { session: None, .. }) => Seen::Free { revision },
             Ok(Record { session, .. }) if session == self.record.session => Seen::Ours { revision },
-            Ok(Record { holder, .. }) => Seen::Theirs { revision, holder },
-            Err(_) => Seen::Theirs { revision, holder: "somebody who wrote something else".to_owned() },
+            Ok(Record { holder, place, .. }) => Seen::Theirs { revision, holder, place },
+            Err(_) => Seen::Theirs { revision, holder: "somebody who wrote something else".to_owned(), place: None },
         })
     }
 
@@ -154,7 +171,7 @@ impl Store {
 
     /// Writes that nobody holds it, if this revision is the latest.
     pub(super) async fn write_free(&self, expected: u64) -> Result<Heard, Trouble> {
-        self.put(&Record { holder: self.record.holder.clone(), session: None }, expected).await
+        self.put(&Record { session: None, ..self.record.clone() }, expected).await
     }
 
     /// The subject that is written to.

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::header::{HeaderMap, NATS_MESSAGE_ID};
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::response::Response;
@@ -28,6 +29,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub(super) enum Failure {
     /// The server said no.
     Refused { code: ErrorCode, text: String },
+    /// There is no connection; nothing was sent.
+    Away { what: String },
     /// Nobody took the call; nothing was done.
     Nobody { what: String },
     /// Perhaps carried out, perhaps not.
@@ -59,6 +62,9 @@ impl From<Failure> for QueueError {
                     .to_owned(),
             },
             Failure::Refused { text, .. } => Self::Unavailable { cause: format!("NATS: {text}") },
+            Failure::Away { what } => {
+                Self::Unavailable { cause: format!("NATS: no connection now, so {what} was not asked") }
+            }
             Failure::Nobody { what } => Self::Unavailable {
                 cause: format!("NATS: nobody answers {what}: JetStream is off there, or the stream has no leader now"),
             },
@@ -251,6 +257,10 @@ impl Api {
 
     async fn send(&self, subject: &str, request: Request) -> Result<Message, Failure> {
         let what = || subject.to_owned();
+        if self.client.connection_state() != State::Connected {
+            // The client would keep it and send it later, when whoever asked has given up.
+            return Err(Failure::Away { what: what() });
+        }
         let request = request.timeout(Some(ANSWER));
         // The client's own limit begins when the request is on its way; without a connection it never is.
         match tokio::time::timeout(ANSWER, self.client.send_request(subject.to_owned(), request)).await {

@@ -10,7 +10,7 @@ fn at(seconds: f64) -> BootTime {
 }
 
 fn theirs(revision: u64) -> Seen {
-    Seen::Theirs { revision, holder: "b".to_owned() }
+    Seen::Theirs { revision, holder: "b".to_owned(), place: Some("elsewhere".to_owned()) }
 }
 
 fn wait(seconds: f64) -> Move {
@@ -22,7 +22,7 @@ fn wait(seconds: f64) -> Move {
 fn check(looks: &[(f64, Seen, Move)]) {
     let mut standby = Standby::default();
     for (time, seen, expect) in looks {
-        assert_eq!(standby.see(seen.clone(), at(*time), &TIMES), *expect, "at {time} s: {seen:?}");
+        assert_eq!(standby.see(seen.clone(), Some("here"), at(*time), &TIMES), *expect, "at {time} s: {seen:?}");
     }
 }
 
@@ -40,6 +40,19 @@ fn what_is_free_is_taken_at_once() {
     check(&[(0.0, Seen::Nothing, take(0)), (2.0, Seen::Ours { revision: 1 }, take(1))]);
 }
 
+/// NEW-59, SCH-10: what a process left whose place is ours now is nobody's; one without a place is waited for.
+#[test]
+fn what_was_left_at_our_place_is_taken_at_once() {
+    let left = Seen::Theirs { revision: 7, holder: "a".to_owned(), place: Some("here".to_owned()) };
+    check(&[(0.0, left.clone(), take(7))]);
+    let nowhere = Seen::Theirs { revision: 7, holder: "a".to_owned(), place: None };
+    check(&[(0.0, nowhere.clone(), wait(2.0)), (2.0, left.clone(), take(7))]);
+    let mut placeless = Standby::default();
+    for seen in [nowhere, left] {
+        assert_eq!(placeless.see(seen, None, at(0.0), &TIMES), wait(2.0));
+    }
+}
+
 /// SCH-10, NEW-59, F48: a holder is taken for dead when its revision stayed the same for the length of a lease, as
 /// long as we looked on, and every renewal begins the wait anew.
 #[test]
@@ -51,7 +64,7 @@ fn a_silent_holder_is_replaced_after_the_lease() {
     // A look that failed for a long time changes nothing: no revision comes twice.
     check(&[(0.0, theirs(7), wait(2.0)), (100.0, theirs(7), take(7))]);
     // Two who take turns do not add up.
-    let another = Seen::Theirs { revision: 7, holder: "c".to_owned() };
+    let another = Seen::Theirs { revision: 7, holder: "c".to_owned(), place: None };
     check(&[(0.0, theirs(7), wait(2.0)), (14.0, another, wait(2.0)), (16.0, theirs(7), wait(2.0))]);
 }
 

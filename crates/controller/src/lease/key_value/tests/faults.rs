@@ -131,7 +131,7 @@ async fn a_cluster_changes_its_leader() {
     let addresses: Vec<async_nats::ServerAddr> = cluster.url().split(',').map(|url| url.parse().unwrap()).collect();
     let connect = async || jetstream::new(hasty().connect(addresses.as_slice()).await.unwrap());
     let instance = "one".parse().unwrap();
-    let lease = KeyValueLease::new(connect().await, BUCKET, 3, &instance, "a").with_times(LONG);
+    let lease = KeyValueLease::new(connect().await, BUCKET, &instance, "a").with_times(LONG);
     let held = leads(&lease).await;
     let store = connect().await.get_key_value(BUCKET).await.unwrap();
     let leader = store.status().await.unwrap().info.cluster.unwrap().leader.unwrap();

@@ -50,7 +50,7 @@ fn hasty() -> ConnectOptions {
 /// A replica with a connection of its own.
 async fn replica(url: &str, holder: &str, times: Times) -> KeyValueLease {
     let instance = "one".parse().unwrap();
-    KeyValueLease::new(context(url).await, BUCKET, 1, &instance, holder).with_times(times)
+    KeyValueLease::new(context(url).await, BUCKET, &instance, holder).with_times(times)
 }
 
 async fn leads(replica: &KeyValueLease) -> Held {

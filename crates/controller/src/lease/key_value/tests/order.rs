@@ -12,7 +12,7 @@ async fn keeps_the_contract() {
     let server = server().await;
     contract::all(async |name: &str| {
         let instance = name.parse().unwrap();
-        let lease = KeyValueLease::new(context(&server.url()).await, BUCKET, 1, &instance, "same").with_times(LONG);
+        let lease = KeyValueLease::new(context(&server.url()).await, BUCKET, &instance, "same").with_times(LONG);
         Arc::new(lease) as Arc<dyn Leadership>
     })
     .await;
@@ -68,7 +68,7 @@ async fn two_instances_do_not_touch_each_other() {
     let server = server().await;
     let of = async |instance: &str| {
         let instance = instance.parse().unwrap();
-        KeyValueLease::new(context(&server.url()).await, BUCKET, 1, &instance, "same").with_times(SHORT)
+        KeyValueLease::new(context(&server.url()).await, BUCKET, &instance, "same").with_times(SHORT)
     };
     let (one, another) = (of("one").await, of("another-1").await);
     let (held, other) = (leads(&one).await, leads(&another).await);

@@ -9,7 +9,7 @@ const QUICK: Times = times(900, 600, 50);
 
 async fn refusal(context: Context, bucket: &str) -> String {
     let instance = "one".parse().unwrap();
-    let lease = KeyValueLease::new(context, bucket, 1, &instance, "a").with_times(QUICK);
+    let lease = KeyValueLease::new(context, bucket, &instance, "a").with_times(QUICK);
     timeout(SOON, lease.acquire()).await.unwrap().err().unwrap().to_string()
 }
 
@@ -37,7 +37,7 @@ async fn missing_rights_are_named() {
         assert!(refusal.contains("bucket leases") && refusal.contains("0.9 s"), "{user}: {refusal}");
     }
     let instance = "one".parse().unwrap();
-    let allowed = KeyValueLease::new(context("all").await, BUCKET, 1, &instance, "a").with_times(LONG);
+    let allowed = KeyValueLease::new(context("all").await, BUCKET, &instance, "a").with_times(LONG);
     leads(&allowed).await;
 }
 
@@ -56,10 +56,6 @@ async fn a_bucket_that_cannot_hold_a_lease_is_refused() {
         let refusal = refusal(context.clone(), bucket).await;
         assert!(refusal.contains(cause) && refusal.contains("name another bucket"), "{refusal}");
     }
-    let instance = "one".parse().unwrap();
-    let greedy = KeyValueLease::new(context, BUCKET, 3, &instance, "a").with_times(LONG);
-    let refusal = timeout(SOON, greedy.acquire()).await.unwrap().err().unwrap().to_string();
-    assert!(refusal.contains("cannot be made") && refusal.contains("number of replicas"), "{refusal}");
 }
 
 /// NEW-59: without JetStream nothing will ever do, and it is said.
