@@ -194,10 +194,11 @@ impl Api {
         }
     }
 
-    /// The next message of a consumer; none when nothing waits.
+    /// The next message of a consumer; none when nothing comes within a quarter of a second. A server that is asked not
+    /// to wait says "nothing" also of a message that was stored, or given back, a moment before.
     pub(super) async fn pull(&self, stream: &str, durable: &str) -> Result<Option<Handed>, Failure> {
         let what = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}");
-        let one = Request::new().payload(Bytes::from_static(br#"{"batch":1,"no_wait":true}"#));
+        let one = Request::new().payload(Bytes::from_static(br#"{"batch":1,"expires":250000000}"#));
         // An inbox of its own: a message comes under its own subject, which the client's common inbox does not know.
         let answer = self.send(&what, one.inbox(self.client.new_inbox())).await?;
         match answer.status {
@@ -219,18 +220,22 @@ impl Api {
         self.ask(reply, None, Bytes::from_static(b"+ACK")).await.map(drop)
     }
 
-    /// Gives a message back. Unheard it comes back all the same, when the time for an acknowledgement is over.
+    /// Gives a message back, and waits until the server has noted it: a pull that was sent before that finds nothing.
+    /// Unheard it comes back all the same, when the time for an acknowledgement is over.
     pub(super) async fn give_back(&self, reply: &Subject, after: Duration) {
         let body = match after {
             Duration::ZERO => Bytes::from_static(b"-NAK"),
             after => format!("-NAK {{\"delay\":{}}}", after.as_nanos()).into(),
         };
-        self.tell(reply, body).await;
+        if let Err(failure) = self.ask(reply, None, body).await {
+            tracing::debug!(component = "queue", ?failure, "nobody heard that a message is given back");
+        }
     }
 
     /// Says that it is still being worked on.
     pub(super) async fn in_progress(&self, reply: &Subject) {
-        self.tell(reply, Bytes::from_static(b"+WPI")).await;
+        // It fails only when the client itself has ended; then nothing is held any more.
+        let _ended = self.client.publish(reply.clone(), Bytes::from_static(b"+WPI")).await;
     }
 
     /// What the server publishes on these subjects. A subscription that fails says nothing, for ever.
@@ -243,11 +248,6 @@ impl Api {
             }
         }
         futures::stream::select_all(all)
-    }
-
-    async fn tell(&self, reply: &Subject, body: Bytes) {
-        // It fails only when the client itself has ended; then nothing is held any more.
-        let _ended = self.client.publish(reply.clone(), body).await;
     }
 
     async fn ask(&self, subject: &str, headers: Option<HeaderMap>, body: Bytes) -> Result<Message, Failure> {

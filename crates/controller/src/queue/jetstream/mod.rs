@@ -11,7 +11,7 @@
 //! | pull | the next pass pulls again | 5 s | it comes again after 60 s without a sign |
 //! | tombstone | the message stays, settled again | 5 s | written once more |
 //! | acknowledge, take out | settled again | 5 s | nothing is left to do, and the repeat finds that |
-//! | put back | it comes again after 60 s | never waited for | – |
+//! | put back | it comes again after 60 s | 5 s, then the same | the same |
 
 mod api;
 mod consumer;
