@@ -3,6 +3,7 @@
 
 mod outages;
 mod refusals;
+mod rights;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -119,11 +119,12 @@ impl KeyValueLease {
         let mut patience = Patience::new(self.times.lease);
         let mut store = self.open(&mut patience).await?;
         let mut standby = Standby::default();
-        let mut unwritten = Patience::new(self.times.lease);
+        let (mut unread, mut unwritten) = (Patience::new(self.times.lease), Patience::new(self.times.lease));
         let mut announced = None;
         loop {
             let pause = match store.look().await {
                 Ok(seen) => {
+                    unread.answered();
                     announce(&seen, &mut announced);
                     match standby.see(seen, self.place.as_deref(), BootTime::now(), &self.times) {
                         Move::Take { expected } => match self.take(&store, expected, &mut unwritten).await? {
@@ -139,7 +140,12 @@ impl KeyValueLease {
                     store = self.open(&mut patience).await?;
                     continue;
                 }
-                Err(_) => self.times.pause(),
+                Err(trouble) => {
+                    if unread.is_over(self.bucket.is_connected(), BootTime::now()) {
+                        return Err(self.bucket.unanswered(self.bucket.look_subject(), &trouble, &unread));
+                    }
+                    self.times.pause()
+                }
             };
             tokio::time::sleep(pause).await;
         }

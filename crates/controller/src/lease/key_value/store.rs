@@ -126,6 +126,11 @@ impl Bucket {
         format!("$JS.API.STREAM.INFO.{stream} ($JS.API.INFO and $JS.API.STREAM.CREATE.{stream} where it is missing)")
     }
 
+    /// What looking at it asks.
+    pub(super) fn look_subject(&self) -> String {
+        format!("$JS.API.STREAM.MSG.GET.KV_{}", self.name)
+    }
+
     pub(super) fn unusable(&self, cause: String, remedy: &'static str) -> KeyValueError {
         KeyValueError::Unusable { bucket: self.name.clone(), cause, remedy }
     }
