@@ -6,6 +6,7 @@ pub mod conformance;
 pub mod crash;
 pub mod gitea;
 pub mod outcome;
+pub mod queue;
 pub mod real;
 pub mod runner_client;
 pub mod stand_in;

@@ -329,7 +329,7 @@ async fn a_message_that_comes_back() {
     let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1")).await;
     let first = running(&world, &["first"]).await[0];
     let second = world.push_one(job("second", &["gate second\nsay after"]));
-    let is_queued = |world: &World| match testkit::world::queued(&world.state()) {
+    let is_queued = |world: &World| match world.queue().tasks() {
         Ok(tasks) if tasks.len() == 1 => Ok(()),
         other => Err(format!("{other:?}")),
     };

@@ -13,7 +13,7 @@ use super::scene::Fate;
 use super::stage::Stage;
 use crate::gitea::{Gitea, JobId, Status};
 use crate::outcome::{self, Interval, Record, Rule, Violation};
-use crate::world::messages;
+use crate::queue::messages;
 
 /// A secret of every job.
 pub(super) const SECRET: &str = "correct-horse-battery-staple";

@@ -13,9 +13,10 @@ use super::keeper::{Keeper, Surroundings, Watched};
 use super::wire::Proxy;
 use super::{Register, Scene, judge, names};
 use crate::gitea::{Gitea, JobId, JobSpec, Scope, Status};
+use crate::queue::Queue;
 use crate::real::{Signal, workplace};
 use crate::stand_in;
-use crate::world::{Desk, Programs, executors, left_in_queue};
+use crate::world::{Desk, Programs, executors};
 
 /// For what takes a moment, several runs at a time on a busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(40);
@@ -170,7 +171,7 @@ impl Stage {
         let folders = std::fs::read_dir(state.join("executors")).into_iter().flatten().flatten();
         let mut left: Vec<String> =
             folders.map(|entry| format!("executors/{}", entry.file_name().to_string_lossy())).collect();
-        left.extend(left_in_queue(&state, |task| format!("the message of {}", self.cast.job_of_task(task))));
+        left.extend(Queue::Embedded(state).left(|task| format!("the message of {}", self.cast.job_of_task(task))));
         // To look for processes means to read all of the process table.
         if left.is_empty() {
             let processes = self.keeper.processes().await;

@@ -17,14 +17,14 @@ use tempfile::TempDir;
 
 use crate::gitea::{self, Gitea, JobId, JobSpec, JobState, NotInTime, Rules, Status, StepSpec};
 use crate::outcome;
+use crate::queue::{Broker, Engine, Names, Queue};
 use crate::real::{Process, Signal, Standalone, workplace};
 use crate::stand_in::{self, Temper};
 
 pub use desk::{Desk, Note};
 
 use watch::Watch;
-pub use watch::queued;
-pub(crate) use watch::{executors, left_in_queue, messages};
+pub(crate) use watch::executors;
 
 /// What only the program knows that makes a world.
 #[derive(Debug, Clone)]
@@ -56,6 +56,8 @@ pub struct Plan {
     pub runner_version: Option<&'static str>,
     /// Environment of the controller.
     pub environment: Vec<(&'static str, &'static str)>,
+    /// Where tasks wait.
+    pub engine: Engine,
 }
 
 impl Plan {
@@ -71,6 +73,24 @@ impl Plan {
         self.settings.push((name, value.into()));
         self
     }
+
+    /// Tasks wait in JetStream, on a server that is this world's own.
+    #[must_use]
+    pub fn jetstream(self) -> Self {
+        Self { engine: Engine::JetStream, ..self }
+    }
+
+    /// Tasks wait in JetStream, on a server that others may use too.
+    #[must_use]
+    pub fn on(self, broker: &Arc<Broker>, names: Names) -> Self {
+        Self { engine: Engine::On(Arc::clone(broker), names), ..self }
+    }
+
+    /// Tasks wait in the file of the state folder, whatever the default is: for what is about that file.
+    #[must_use]
+    pub fn embedded(self) -> Self {
+        Self { engine: Engine::Embedded, ..self }
+    }
 }
 
 /// A running world.
@@ -80,13 +100,16 @@ pub struct World {
     /// What the stand-ins tell.
     pub desk: Arc<Desk>,
     controller: Standalone,
+    queue: Queue,
+    broker: Option<Arc<Broker>>,
     watch: Watch,
     controllers: Vec<outcome::Controller>,
     stand_in: &'static [&'static str],
     allowances: Vec<Allowance>,
     remembered: Vec<String>,
+    exposed: Vec<String>,
     finished: bool,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// What a test breaks on purpose.
@@ -135,8 +158,12 @@ impl World {
             stand_in::program(&runner, &binary, programs.stand_in, desk.address(), plan.temper, version),
             "the stand-in",
         );
+        let (broker, names) = plan.engine.broker().await;
+        let of_queue =
+            broker.as_ref().map(|broker| must(broker.settings_of(&names, broker.url(), dir.path()), "passwords"));
         let set = plan.settings.iter().map(|(name, value)| format!("{name}={value}"));
-        let set = set.chain([stand_in::shown(&binary)]).flat_map(|setting| ["--set".to_owned(), setting]);
+        let set = set.chain(of_queue.into_iter().flatten()).chain([stand_in::shown(&binary)]);
+        let set = set.flat_map(|setting| ["--set".to_owned(), setting]);
         let environment = plan.environment.into_iter().chain([("LOG_LEVEL", "debug")]);
         let settings = crate::real::Settings {
             program: programs.controller.clone(),
@@ -151,7 +178,8 @@ impl World {
         let controller = must(controller, "the controller");
         let (double, runners) = (Arc::clone(&gitea), Arc::clone(&desk));
         let capacity = usize::try_from(plan.capacity).unwrap_or(usize::MAX);
-        let watch = Watch::start(controller.state(), capacity, move |task| {
+        let queue = broker.as_ref().map_or_else(|| Queue::Embedded(controller.state()), |broker| broker.queue(&names));
+        let watch = Watch::start(controller.state(), queue.clone(), capacity, move |task| {
             let ended = double.job_of(task).is_none_or(|job| double.state(job).status.is_end());
             ended || !runners.told(task, "task").is_empty()
         });
@@ -159,13 +187,16 @@ impl World {
             gitea,
             desk,
             controller,
+            queue,
+            broker,
             watch,
             controllers: vec![outcome::Controller::started()],
             stand_in: programs.stand_in,
             allowances: Vec::new(),
             remembered: Vec::new(),
+            exposed: Vec::new(),
             finished: false,
-            _dir: dir,
+            dir,
         }
     }
 
@@ -302,6 +333,9 @@ impl World {
     }
 
     fn note_end(&mut self, death: outcome::Death) {
+        // What waits now is gone from the disk by the end of the test.
+        let exposed = self.exposed(&self.secrets());
+        self.exposed.extend(exposed);
         if let Some(process) = self.controllers.last_mut() {
             process.ended.get_or_insert((Instant::now(), death));
         }
@@ -345,7 +379,7 @@ impl World {
         let folders = watch::folders(&self.state()).into_iter().map(|name| format!("folder executors/{name}"));
         let processes = self.controller.processes().into_iter();
         let processes = processes.map(|process| format!("process {} {}", process.pid, process.arguments.join(" ")));
-        let messages = left_in_queue(&self.state(), |task| format!("the message of task {task}"));
+        let messages = self.queue.left(|task| format!("the message of task {task}"));
         let state = self.state().display().to_string();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mounts = mounts.lines().filter(|line| line.contains(&state)).map(|line| format!("mount {line}"));
@@ -364,16 +398,43 @@ impl World {
             ("the capability key", file("keys/capability.key")),
             ("the envelope key", file("keys/envelope.key")),
         ];
+        let passwords = self.broker.as_ref().map(|broker| broker.passwords());
+        let passwords = passwords.into_iter().flat_map(|passwords| [passwords.producer, passwords.worker]);
+        let passwords = passwords.map(|password| ("a password of NATS", password));
         let tasks = self.gitea.jobs().into_iter().filter_map(|job| self.gitea.handed_out(self.gitea.find(job)?.task?));
         let of_tasks = tasks.flat_map(|task| task.secrets.into_values()).map(|value| ("a secret of a task", value));
-        own.into_iter().chain(of_tasks).filter(|(_, value)| value.len() > 8).collect()
+        own.into_iter().chain(passwords).chain(of_tasks).filter(|(_, value)| value.len() > 8).collect()
     }
 
-    /// Where in the controller's log or in the state folder one of these lies in clear; the files that are made to hold
-    /// our own are left out.
+    /// Where in the controller's log, in the state folder or in what a NATS server stores and logs one of these lies in
+    /// clear; the files that are made to hold our own are left out.
     #[must_use]
     pub fn exposed(&self, secrets: &[(&'static str, String)]) -> Vec<String> {
-        exposure::exposed(&self.state(), &self.log(), secrets)
+        let stored = self.broker.as_ref().map(|broker| broker.stored());
+        exposure::exposed(&self.state(), stored.as_ref().map_or(&[], |stored| stored.as_slice()), &self.log(), secrets)
+    }
+
+    /// The NATS server of this world.
+    ///
+    /// # Panics
+    /// Its tasks wait elsewhere.
+    #[must_use]
+    pub fn broker(&self) -> &Arc<Broker> {
+        self.broker.as_ref().unwrap_or_else(|| panic!("tasks wait in no NATS server"))
+    }
+
+    /// Where tasks wait.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The passwords of NATS, as the server knows them, are written into the controller's files.
+    ///
+    /// # Panics
+    /// They cannot be written.
+    pub fn write_passwords(&self) {
+        must(self.broker().write_passwords(self.dir.path()), "the passwords");
     }
 
     /// What the controller logged.
@@ -512,6 +573,7 @@ impl World {
         self.eventually("the rules hold", WORDS, |world| {
             let mut broken = world.broken();
             broken.extend(world.exposed(&world.secrets()));
+            broken.extend(world.exposed.iter().cloned());
             if broken.is_empty() { Ok(()) } else { Err(format!("{broken:#?}")) }
         })
         .await;

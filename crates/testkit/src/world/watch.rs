@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use crate::outcome::Rule;
+use crate::queue::Queue;
 
 const LOOK: Duration = Duration::from_millis(25);
 
@@ -22,7 +23,12 @@ pub(super) struct Watch {
 
 impl Watch {
     /// `accounted` says of a task that a runner has it or that Gitea accepted its end.
-    pub(super) fn start(state: PathBuf, capacity: usize, accounted: impl Fn(i64) -> bool + Send + 'static) -> Self {
+    pub(super) fn start(
+        state: PathBuf,
+        queue: Queue,
+        capacity: usize,
+        accounted: impl Fn(i64) -> bool + Send + 'static,
+    ) -> Self {
         let found = Arc::new(Mutex::new(Vec::new()));
         let complaints = Arc::clone(&found);
         let task = tokio::spawn(async move {
@@ -32,7 +38,10 @@ impl Watch {
             loop {
                 ticks.tick().await;
                 let executors = executors(&state);
-                let mut wrong = messages.look(queued(&state).ok(), &accounted);
+                // A server that is frozen holds nobody up but this.
+                let looked = queue.clone();
+                let queued = tokio::task::spawn_blocking(move || looked.tasks()).await;
+                let mut wrong = messages.look(queued.ok().and_then(Result::ok), &accounted);
                 if executors.len() > capacity {
                     let text = format!("{} executors with capacity {capacity}: {executors:?}", executors.len());
                     wrong.push((Rule::OverCapacity, text));
@@ -66,7 +75,7 @@ struct Messages {
 
 impl Messages {
     fn look(&mut self, queued: Option<BTreeSet<i64>>, accounted: impl Fn(i64) -> bool) -> Vec<(Rule, String)> {
-        // A locked file is no evidence.
+        // A locked file and a server that is away are no evidence.
         let Some(queued) = queued else { return Vec::new() };
         for task in self.known.difference(&queued).filter(|task| !accounted(**task)) {
             self.unaccounted.entry(*task).or_insert_with(Instant::now);
@@ -95,53 +104,9 @@ pub(super) fn folders(state: &Path) -> Vec<String> {
     entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// The messages that are still in the queue of this state folder, each in words by `told`. A queue that cannot be read is
-/// not empty: that is one more word.
-pub(crate) fn left_in_queue(state: &Path, told: impl Fn(i64) -> String) -> Vec<String> {
-    match queued(state) {
-        Ok(tasks) => tasks.into_iter().map(told).collect(),
-        Err(error) => vec![format!("a queue that cannot be read: {error}")],
-    }
-}
-
-/// The tasks whose messages are in the queue; none where no controller has made it yet.
-///
-/// # Errors
-/// The file cannot be read now.
-pub fn queued(state: &Path) -> rusqlite::Result<BTreeSet<i64>> {
-    let file = state.join("queue.db");
-    if !file.exists() {
-        return Ok(BTreeSet::new());
-    }
-    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    messages(&rusqlite::Connection::open_with_flags(file, flags)?)
-}
-
-/// The tasks whose messages are in an open queue.
-pub(crate) fn messages(queue: &rusqlite::Connection) -> rusqlite::Result<BTreeSet<i64>> {
-    let mut rows = queue.prepare("SELECT id FROM message")?;
-    rows.query_map([], |row| row.get(0))?.collect()
-}
-
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-
-    /// NEW-64: what cannot be read is not taken for nothing.
-    #[test]
-    fn a_queue_that_cannot_be_read_is_left_over() {
-        let state = tempfile::tempdir().unwrap();
-        let left = || left_in_queue(state.path(), |task| format!("message {task}"));
-        assert_eq!(left(), [""; 0], "it was not made yet");
-        let file = state.path().join("queue.db");
-        let queue = rusqlite::Connection::open(&file).unwrap();
-        queue.execute_batch("CREATE TABLE message (id INTEGER); INSERT INTO message VALUES (7)").unwrap();
-        assert_eq!(left(), ["message 7"]);
-        drop(queue);
-        std::fs::write(&file, "no database, and longer than the header of one".repeat(99)).unwrap();
-        assert!(left()[0].contains("cannot be read"), "{:?}", left());
-    }
 
     #[test]
     fn a_message_that_left_unaccounted_is_complained_of_once() {
