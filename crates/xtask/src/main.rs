@@ -10,6 +10,7 @@ mod coverage;
 mod crash_matrix;
 mod demo;
 mod fuzz;
+mod mixed_versions;
 mod mutations;
 mod proto;
 mod provision;
@@ -62,6 +63,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Kill the controller at each of its boundaries, start it anew, and judge what follows.
     CrashMatrix(crash_matrix::Arguments),
+    /// Roll from an earlier version to this one and back, with work queued and running.
+    MixedVersions(mixed_versions::Arguments),
     /// Generate the protocol's sources, or check that they are what would be generated.
     Proto(proto::Arguments),
 }
@@ -85,6 +88,7 @@ async fn main() -> ExitCode {
         Task::BenchRunner(stand_in) => stand_in.main().await,
         Task::Fuzz(arguments) => fuzz::main(&root, arguments).await,
         Task::CrashMatrix(arguments) => crash_matrix::main(&root, arguments).await,
+        Task::MixedVersions(arguments) => mixed_versions::main(&root, arguments).await,
         Task::Proto(arguments) => proto::main(&root, &arguments),
     };
     result.unwrap_or_else(|error| {

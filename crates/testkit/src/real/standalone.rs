@@ -106,6 +106,11 @@ impl Standalone {
         Ok(())
     }
 
+    /// From the next start on: this program.
+    pub fn set_program(&mut self, program: PathBuf) {
+        self.settings.program = program;
+    }
+
     /// From the next start on: so many executors at once.
     pub fn set_capacity(&mut self, capacity: u32) {
         self.settings.capacity = capacity;

@@ -332,6 +332,15 @@ impl World {
         self.restart();
     }
 
+    /// As [`World::restart`], from here on with this program: another version of ours.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn restart_as(&mut self, program: &std::path::Path) {
+        self.controller.set_program(program.to_owned());
+        self.restart();
+    }
+
     fn note_end(&mut self, death: outcome::Death) {
         // What waits now is gone from the disk by the end of the test.
         let exposed = self.exposed(&self.secrets());
