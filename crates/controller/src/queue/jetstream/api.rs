@@ -1,6 +1,6 @@
 //! The calls of JetStream's API that this room makes, over one connection.
 //!
-//! What can happen to each: it is *refused* with a code; *nobody* takes it (JetStream is off, or the stream has no leader
+//! What can happen to each: there is no connection, and it is *away*; it is *refused* with a code; *nobody* takes it (JetStream is off, or the stream has no leader
 //! now); there is *no answer* in time, and then it may have been carried out or not, or the user lacks the right, which
 //! the server tells to nobody but its log and the connection. Every call here may be made again.
 
@@ -21,16 +21,19 @@ use serde_json::json;
 
 use super::super::QueueError;
 
-/// How long an answer may take; a healthy server needs milliseconds, one that elects a leader about two seconds.
-const ANSWER: Duration = Duration::from_secs(5);
+/// Also what the queue says of itself meanwhile.
+pub(super) const NOT_CONNECTED: &str = "NATS: not connected";
+
+/// How often a call that waits for a connection looks for one.
+const CONNECTED_YET: Duration = Duration::from_millis(20);
 
 /// Why a call did not do what it should.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The server said no.
     Refused { code: ErrorCode, text: String },
-    /// There is no connection; nothing was sent.
-    Away { what: String },
+    /// There is no connection; nothing was done.
+    Away,
     /// Nobody took the call; nothing was done.
     Nobody { what: String },
     /// Perhaps carried out, perhaps not.
@@ -62,17 +65,13 @@ impl From<Failure> for QueueError {
                     .to_owned(),
             },
             Failure::Refused { text, .. } => Self::Unavailable { cause: format!("NATS: {text}") },
-            Failure::Away { what } => {
-                Self::Unavailable { cause: format!("NATS: no connection now, so {what} was not asked") }
-            }
+            Failure::Away => Self::Unavailable { cause: NOT_CONNECTED.to_owned() },
             Failure::Nobody { what } => Self::Unavailable {
                 cause: format!("NATS: nobody answers {what}: JetStream is off there, or the stream has no leader now"),
             },
             Failure::Silent { what } => Self::Unavailable {
                 cause: format!(
-                    "NATS: no answer to {what} within {} s: the server is gone or busy, or this user may not publish \
-                     there",
-                    ANSWER.as_secs()
+                    "NATS: no answer to {what} in time: the server is gone or busy, or this user may not publish there"
                 ),
             },
             Failure::Garbled { what, text } => {
@@ -114,16 +113,23 @@ pub(super) struct Stored {
 #[derive(Clone)]
 pub(super) struct Api {
     client: Client,
+    /// How long an answer may take.
+    answer: Duration,
 }
 
 impl Api {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
+    pub(super) fn new(client: Client, answer: Duration) -> Self {
+        Self { client, answer }
     }
 
     /// The largest message the server takes, in bytes, headers included.
     pub(super) fn max_payload(&self) -> usize {
         self.client.server_info().max_payload
+    }
+
+    /// Whether there is a connection now.
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
     }
 
     /// One call of `$JS.API`.
@@ -234,6 +240,9 @@ impl Api {
 
     /// Says that it is still being worked on.
     pub(super) async fn in_progress(&self, reply: &Subject) {
+        if !self.is_connected() {
+            return;
+        }
         // It fails only when the client itself has ended; then nothing is held any more.
         let _ended = self.client.publish(reply.clone(), Bytes::from_static(b"+WPI")).await;
     }
@@ -257,13 +266,12 @@ impl Api {
 
     async fn send(&self, subject: &str, request: Request) -> Result<Message, Failure> {
         let what = || subject.to_owned();
-        if self.client.connection_state() != State::Connected {
-            // The client would keep it and send it later, when whoever asked has given up.
-            return Err(Failure::Away { what: what() });
+        if tokio::time::timeout(self.answer, self.connected()).await.is_err() {
+            return Err(Failure::Away);
         }
-        let request = request.timeout(Some(ANSWER));
+        let request = request.timeout(Some(self.answer));
         // The client's own limit begins when the request is on its way; without a connection it never is.
-        match tokio::time::timeout(ANSWER, self.client.send_request(subject.to_owned(), request)).await {
+        match tokio::time::timeout(self.answer, self.client.send_request(subject.to_owned(), request)).await {
             Ok(Ok(message)) => Ok(message),
             Err(_) => Err(Failure::Silent { what: what() }),
             Ok(Err(error)) => Err(match error.kind() {
@@ -271,6 +279,14 @@ impl Api {
                 RequestErrorKind::NoResponders => Failure::Nobody { what: what() },
                 _ => Failure::Garbled { what: what(), text: error.to_string() },
             }),
+        }
+    }
+
+    /// Waits for a connection. What is sent without one goes out later, when nobody listens for its answer any more: a
+    /// message would be in nobody's hand for a minute.
+    async fn connected(&self) {
+        while !self.is_connected() {
+            tokio::time::sleep(CONNECTED_YET).await;
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The durable consumer of one backend (CON-1, CON-2): made or brought up to date, refused when it is another one's.
 
+use std::time::Duration;
+
 use async_nats::jetstream::ErrorCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -9,9 +11,6 @@ use super::api::{Api, Failure};
 use super::names::Names;
 use domain::id::Backend;
 
-/// A message that is worked on is spoken for three times in this time (NEW-43).
-pub(super) const ACK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
-
 /// Never what holds us up: a message that waits for its next try counts as outstanding at the server, and what is worked
 /// on is bounded by slots (CON-3).
 const MAX_ACK_PENDING: i64 = 100_000;
@@ -19,7 +18,12 @@ const MAX_ACK_PENDING: i64 = 100_000;
 #[derive(Deserialize)]
 struct Info {
     config: Map<String, Value>,
-    num_ack_pending: u64,
+    delivered: Delivered,
+}
+
+#[derive(Deserialize)]
+struct Delivered {
+    consumer_seq: u64,
 }
 
 #[derive(Debug, PartialEq)]
@@ -30,35 +34,74 @@ enum Verdict {
 }
 
 /// Makes the consumer, or sees that it is ours. Whoever opens the queue leads, so what a former process had in hand is
-/// nobody's: the consumer is made anew then, which hands it out again at once, and a process that still believes to lead
-/// cannot acknowledge through the old one any more.
-pub(super) async fn take_over(api: &Api, names: &Names, backend: Backend) -> Result<(), QueueError> {
-    let (stream, durable) = (&names.stream, names.durable(backend));
-    let found = match api.ask_for::<Info>(&format!("CONSUMER.INFO.{stream}.{durable}")).await {
-        Ok(found) => found,
-        Err(failure) if failure.is(ErrorCode::CONSUMER_NOT_FOUND) => return create(api, names, backend).await,
-        Err(failure) => return Err(failure.into()),
-    };
-    match judge(&found.config, &wanted(names, backend)) {
-        Verdict::Refuse(differences) => Err(QueueError::Unusable {
-            cause: format!("the consumer {durable} of stream {stream} is not ours: {}", differences.join("; ")),
-            remedy: format!(
-                "remove it (nats consumer rm {stream} {durable}), or give this instance another INSTANCE_ID"
-            ),
-        }),
-        Verdict::Fits if found.num_ack_pending == 0 => Ok(()),
-        Verdict::Update if found.num_ack_pending == 0 => create(api, names, backend).await,
-        Verdict::Fits | Verdict::Update => {
-            remove(api, names, backend).await?;
-            create(api, names, backend).await
+/// nobody's: a consumer that ever handed something out is made anew, which hands it out again at once, and with it whatever
+/// it had given up.
+pub(super) async fn take_over(
+    api: &Api,
+    names: &Names,
+    ack_wait: Duration,
+    backend: Backend,
+) -> Result<(), QueueError> {
+    match look(api, names, ack_wait, backend).await? {
+        Some((Verdict::Fits, Delivered { consumer_seq: 0 })) => Ok(()),
+        Some((Verdict::Refuse(differences), _)) => Err(refusal(names, backend, &differences)),
+        found => {
+            if found.is_some() {
+                remove(api, names, backend).await?;
+            }
+            create(api, names, ack_wait, backend).await
         }
     }
 }
 
-/// Makes or updates it; nothing changes when it is there as we want it.
-pub(super) async fn create(api: &Api, names: &Names, backend: Backend) -> Result<(), QueueError> {
+/// Sees that the consumer is as it was left; one that was removed or changed is made anew. Not only changed back: what it
+/// had given up meanwhile would never be handed out. What is in hand comes again, and joins.
+pub(super) async fn set_right(
+    api: &Api,
+    names: &Names,
+    ack_wait: Duration,
+    backend: Backend,
+) -> Result<(), QueueError> {
+    let durable = names.durable(backend);
+    match look(api, names, ack_wait, backend).await? {
+        Some((Verdict::Fits, _)) => return Ok(()),
+        Some((Verdict::Refuse(differences), _)) => return Err(refusal(names, backend, &differences)),
+        Some((Verdict::Update, _)) => {
+            tracing::error!(component = "queue", consumer = durable, "somebody changed our consumer; it is made anew");
+            remove(api, names, backend).await?;
+        }
+        None => {
+            tracing::error!(component = "queue", consumer = durable, "somebody removed our consumer; it is made anew")
+        }
+    }
+    create(api, names, ack_wait, backend).await
+}
+
+async fn look(
+    api: &Api,
+    names: &Names,
+    ack_wait: Duration,
+    backend: Backend,
+) -> Result<Option<(Verdict, Delivered)>, Failure> {
+    match api.ask_for::<Info>(&format!("CONSUMER.INFO.{}.{}", names.stream, names.durable(backend))).await {
+        Ok(Info { config, delivered }) => Ok(Some((judge(&config, &wanted(names, ack_wait, backend)), delivered))),
+        Err(failure) if failure.is(ErrorCode::CONSUMER_NOT_FOUND) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn refusal(names: &Names, backend: Backend, differences: &[String]) -> QueueError {
     let (stream, durable) = (&names.stream, names.durable(backend));
-    let body = json!({ "stream_name": stream, "config": wanted(names, backend) });
+    QueueError::Unusable {
+        cause: format!("the consumer {durable} of stream {stream} is not ours: {}", differences.join("; ")),
+        remedy: format!("remove it (nats consumer rm {stream} {durable}), or give this instance another INSTANCE_ID"),
+    }
+}
+
+/// Makes or updates it; nothing changes when it is there as we want it.
+pub(super) async fn create(api: &Api, names: &Names, ack_wait: Duration, backend: Backend) -> Result<(), QueueError> {
+    let (stream, durable) = (&names.stream, names.durable(backend));
+    let body = json!({ "stream_name": stream, "config": wanted(names, ack_wait, backend) });
     let made = api.call::<Value>(&format!("CONSUMER.DURABLE.CREATE.{stream}.{durable}"), &body).await;
     made.map(drop).map_err(|failure| match failure {
         Failure::Refused { text, .. } => QueueError::Unusable {
@@ -77,14 +120,14 @@ async fn remove(api: &Api, names: &Names, backend: Backend) -> Result<(), QueueE
     }
 }
 
-fn wanted(names: &Names, backend: Backend) -> Value {
+fn wanted(names: &Names, ack_wait: Duration, backend: Backend) -> Value {
     json!({
         "durable_name": names.durable(backend),
         "filter_subject": names.subject(backend),
         "deliver_policy": "all",
         "ack_policy": "explicit",
         "replay_policy": "instant",
-        "ack_wait": i64::try_from(ACK_WAIT.as_nanos()).unwrap_or(i64::MAX),
+        "ack_wait": i64::try_from(ack_wait.as_nanos()).unwrap_or(i64::MAX),
         "max_deliver": -1,
         "max_ack_pending": MAX_ACK_PENDING,
     })
@@ -118,7 +161,7 @@ mod tests {
     #[test]
     fn a_consumer_is_held_against_what_we_need() {
         let names = Names::new("CI_RUNNER", "ci.runner", "f66f031b".parse().unwrap());
-        let wanted = wanted(&names, Backend::Pod);
+        let wanted = wanted(&names, Duration::from_mins(1), Backend::Pod);
         let with = |changes: Value| {
             let mut config = wanted.as_object().unwrap().clone();
             config.extend(changes.as_object().unwrap().clone());

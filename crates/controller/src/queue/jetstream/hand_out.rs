@@ -20,8 +20,9 @@ impl Inner {
                 Ok(handed) => handed,
                 // Somebody removed it (CON-4): made again, and if that does not help the pass says so.
                 Err(failure @ (Failure::Nobody { .. } | Failure::Refused { .. })) => {
-                    tracing::error!(component = "queue", consumer = durable, ?failure, "consumer gone; made again");
-                    consumer::create(&this.worker, &this.names, backend).await?;
+                    tracing::debug!(component = "queue", consumer = durable, ?failure, "nobody hands out");
+                    let _turn = this.shaping.lock().await;
+                    consumer::set_right(&this.worker, &this.names, this.pace.ack_wait, backend).await?;
                     this.worker.pull(&this.names.stream, &durable).await?
                 }
                 Err(failure) => return Err(failure.into()),
@@ -41,17 +42,26 @@ impl Inner {
     /// What becomes of a message that the server handed out: leased, with its failed tries, or not now.
     async fn judge(&self, handed: &Handed, backend: Backend, now: Timestamp) -> Result<Option<(Key, u32)>, QueueError> {
         let key = self.ours(handed.id.as_deref(), backend, handed.sequence)?;
-        if self.records.is_ended(key.id, &key.digest).await? {
-            self.worker.acknowledge(&handed.reply).await?;
-            return Ok(None);
-        }
         let turn = self.shelf().handed(&key, handed.sequence, handed.reply.clone(), now);
-        match turn {
-            Turn::Leased { attempts } => Ok(Some((key, attempts))),
-            Turn::Joined => Ok(None),
+        let attempts = match turn {
+            Turn::Leased { attempts } => attempts,
+            Turn::Joined => return Ok(None),
             Turn::NotYet { pause } => {
                 self.worker.give_back(&handed.reply, pause).await;
-                Ok(None)
+                return Ok(None);
+            }
+        };
+        // With the lease in hand: a settlement under way has either written its tombstone by now, or was joined.
+        let ended = match self.records.is_ended(key.id, &key.digest).await {
+            Ok(true) => self.remove(&key).await.map(|()| true),
+            other => other,
+        };
+        match ended {
+            Ok(true) => Ok(None),
+            Ok(false) => Ok(Some((key, attempts))),
+            Err(error) => {
+                self.shelf().release(&key);
+                Err(error)
             }
         }
     }

@@ -28,6 +28,7 @@ mod tend;
 mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_nats::Client;
 use domain::id::{Backend, InstanceId};
@@ -35,7 +36,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use self::api::Api;
+use self::api::{Api, NOT_CONNECTED};
 use self::hand_out::Leased;
 use self::names::Names;
 use self::records::Records;
@@ -65,6 +66,26 @@ pub struct Settings {
     pub clock: Clock,
 }
 
+/// The times of the engine (requirements §1.4); tests shorten them.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// How long an answer may take; a healthy server needs milliseconds, one that elects a leader about two seconds.
+    answer: Duration,
+    /// How long a message stays with who has it in hand and says nothing.
+    ack_wait: Duration,
+    /// How often the server hears that a message is still worked on: three times in that time (NEW-43).
+    sign: Duration,
+    /// How often stream and consumers are looked at.
+    look: Duration,
+}
+
+const PACE: Pace = Pace {
+    answer: Duration::from_secs(5),
+    ack_wait: Duration::from_secs(60),
+    sign: Duration::from_secs(20),
+    look: Duration::from_secs(5),
+};
+
 /// The queue in JetStream. Cloning gives another handle.
 #[derive(Clone)]
 pub struct JetStream {
@@ -75,12 +96,19 @@ struct Inner {
     producer: Api,
     worker: Api,
     names: Names,
+    /// When the stream was made that this process knows the places of.
+    created: String,
+    /// The stream's own limit of a message in bytes.
+    largest: Option<usize>,
     backends: Vec<Backend>,
     records: Records,
     shelf: Mutex<Shelf>,
     /// One publish at a time: two of one number would not see each other.
     publishing: tokio::sync::Mutex<()>,
+    /// One at a time sets a consumer right: one that is made while it is being removed keeps what the old one had given up.
+    shaping: tokio::sync::Mutex<()>,
     trouble: Mutex<Option<String>>,
+    pace: Pace,
     clock: Clock,
 }
 
@@ -91,23 +119,31 @@ impl JetStream {
     /// [`QueueError::Unusable`] for a stream or consumer that is not fit, [`QueueError::Unavailable`] when NATS does not
     /// answer.
     pub async fn open(settings: Settings) -> Result<Self, QueueError> {
+        Self::open_at(settings, PACE).await
+    }
+
+    async fn open_at(settings: Settings, pace: Pace) -> Result<Self, QueueError> {
         let Settings { producer, worker, stream, subject_base, instance, backends, clock } = settings;
         let names = Names::new(&stream, &subject_base, instance);
-        let (producer, worker) = (Api::new(producer), Api::new(worker));
-        stream::ensure(&producer, &names).await?;
+        let (producer, worker) = (Api::new(producer, pace.answer), Api::new(worker, pace.answer));
+        let stream = stream::ensure(&producer, &names).await?;
         let records = Records::open(worker.clone(), names.clone()).await?;
         for backend in &backends {
-            consumer::take_over(&worker, &names, *backend).await?;
+            consumer::take_over(&worker, &names, pace.ack_wait, *backend).await?;
         }
         let inner = Inner {
             producer,
             worker,
             names,
+            created: stream.created.clone(),
+            largest: stream.max_msg_size(),
             backends,
             records,
             shelf: Mutex::default(),
             publishing: tokio::sync::Mutex::default(),
+            shaping: tokio::sync::Mutex::default(),
             trouble: Mutex::default(),
+            pace,
             clock,
         };
         inner.remember().await?;
@@ -127,7 +163,8 @@ impl Queue for JetStream {
     }
 
     fn largest_message(&self) -> usize {
-        self.inner.producer.max_payload().saturating_sub(HEADERS)
+        let server = self.inner.producer.max_payload();
+        self.inner.largest.map_or(server, |stream| stream.min(server)).saturating_sub(HEADERS)
     }
 
     fn list(&self, backend: Backend) -> BoxFuture<'_, Result<Vec<Waiting>, QueueError>> {
@@ -150,7 +187,8 @@ impl Queue for JetStream {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.inner.trouble().clone()
+        let connected = [&self.inner.producer, &self.inner.worker].iter().all(|api| api.is_connected());
+        if connected { self.inner.trouble().clone() } else { Some(NOT_CONNECTED.to_owned()) }
     }
 
     fn tend(&self) -> BoxFuture<'static, QueueError> {

@@ -21,20 +21,25 @@ impl Inner {
             }
             self.shelf().forget(&stored);
         }
-        let place = match self.store(&message, &key, None).await? {
-            // An id that the server remembers, from an answer that was lost: believed after comparing (PUB-2).
-            stored if stored.duplicate && self.lies_at(&key, stored.sequence).await? => {
+        // An id that the server remembers is that of an answer that was lost, or of a message that is gone: believed after
+        // comparing, else published under one more id (PUB-2). Each round knows a later place, so they end.
+        let mut remembered = None;
+        let place = loop {
+            let stored = self.store(&message, &key, remembered).await?;
+            if !stored.duplicate {
+                break stored.sequence;
+            }
+            if self.lies_at(&key, stored.sequence).await? {
                 self.shelf().lies(&key, stored.sequence);
                 return Ok(Published::Duplicate);
             }
-            stored if stored.duplicate => self.store(&message, &key, Some(stored.sequence)).await?.sequence,
-            stored => stored.sequence,
+            remembered = Some(stored.sequence);
         };
         self.shelf().lies(&key, place);
         Ok(Published::New)
     }
 
-    async fn store(&self, message: &Message, key: &Key, again: Option<u64>) -> Result<Stored, Failure> {
+    pub(super) async fn store(&self, message: &Message, key: &Key, again: Option<u64>) -> Result<Stored, Failure> {
         let mut headers = HeaderMap::new();
         headers.insert(NATS_MESSAGE_ID, self.names.message_id(key, again));
         // Another stream that takes our subjects must not swallow a task.
@@ -43,8 +48,8 @@ impl Inner {
     }
 
     /// Whether the message of this life lies there.
-    async fn lies_at(&self, key: &Key, place: u64) -> Result<bool, QueueError> {
-        let lying = self.producer.at(&self.names.stream, place).await?;
+    pub(super) async fn lies_at(&self, key: &Key, place: u64) -> Result<bool, QueueError> {
+        let lying = self.worker.at(&self.names.stream, place).await?;
         Ok(lying.and_then(|lying| self.names.key(&lying.id?)).as_ref() == Some(key))
     }
 }

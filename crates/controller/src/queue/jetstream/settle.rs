@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use async_nats::Subject;
 use jiff::Timestamp;
 
 use super::Inner;
-use super::api::Failure;
 use super::records::TRIES;
 use crate::queue::ledger::{Entry, Kind, Ledger as _, life};
 use crate::queue::{Disposition, Key, QueueError};
@@ -51,34 +49,38 @@ impl Inner {
     /// left one, and the tombstone meets it when it comes.
     async fn bury(&self, key: &Key, outcome: &str) -> Result<(), QueueError> {
         let tombstone = Entry { key: life(key.id, &key.digest), value: outcome.to_owned(), at: self.clock.now() };
-        match self.records.put_if_absent(Kind::Tombstone, tombstone.clone()).await {
+        match self.records.put_if_absent(Kind::Tombstone, tombstone).await {
             Ok(_) | Err(QueueError::Full { .. }) => {}
             Err(error) => return Err(error),
         }
+        self.remove(key).await
+    }
+
+    /// The message goes, and what was noted about its tries. It is read before and after the acknowledgement: its place may
+    /// be that of another message when the stream was made anew, and an acknowledgement may be answered without an effect,
+    /// or not at all, when the consumer was made anew. Whoever says that a task has begun or ended states a fact about the
+    /// task; so a message that is not ours to acknowledge is taken out by its place.
+    pub(super) async fn remove(&self, key: &Key) -> Result<(), QueueError> {
         let (lease, place) = {
             let shelf = self.shelf();
             (shelf.lease(key), shelf.place(key))
         };
-        let acknowledged = match &lease {
-            Some(reply) => self.acknowledged(reply).await?,
-            None => false,
-        };
-        if let Some(place) = place.filter(|_| !acknowledged) {
-            self.worker.delete(&self.names.stream, place).await?;
+        if let Some(place) = place
+            && self.lies_at(key, place).await?
+        {
+            if let Some(reply) = lease
+                && let Err(failure) = self.worker.acknowledge(&reply).await
+            {
+                tracing::debug!(component = "queue", assignment = %key.id, ?failure, "no answer to an acknowledgement");
+            }
+            if self.lies_at(key, place).await? {
+                self.worker.delete(&self.names.stream, place).await?;
+            }
         }
         if self.shelf().tries(key).is_some() {
-            self.records.erase(TRIES, &tombstone.key).await?;
+            self.records.erase(TRIES, &life(key.id, &key.digest)).await?;
         }
         self.shelf().forget(key);
         Ok(())
-    }
-
-    /// False: the consumer that handed it out is gone, so the message must be taken out by its place.
-    async fn acknowledged(&self, reply: &Subject) -> Result<bool, QueueError> {
-        match self.worker.acknowledge(reply).await {
-            Ok(()) => Ok(true),
-            Err(Failure::Nobody { .. }) => Ok(false),
-            Err(failure) => Err(failure.into()),
-        }
     }
 }

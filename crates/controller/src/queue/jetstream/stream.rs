@@ -28,6 +28,8 @@ const NEARLY_FULL_PERCENT: u64 = 80;
 
 #[derive(Deserialize)]
 pub(super) struct Info {
+    /// When it was made: another one under the same name begins its places again.
+    pub(super) created: String,
     config: Map<String, Value>,
     state: State,
 }
@@ -39,6 +41,11 @@ struct State {
 }
 
 impl Info {
+    /// The stream's own limit of a message in bytes, where it has one.
+    pub(super) fn max_msg_size(&self) -> Option<usize> {
+        self.config.get("max_msg_size")?.as_u64()?.try_into().ok()
+    }
+
     /// What is nearly full, with its numbers.
     pub(super) fn nearly_full(&self) -> Option<String> {
         let of = |what: &str, used: u64, limit: &str| {
@@ -65,7 +72,20 @@ pub(super) async fn info(api: &Api, stream: &str) -> Result<Info, Failure> {
 }
 
 /// Makes the stream, or sees that it is fit.
-pub(super) async fn ensure(api: &Api, names: &Names) -> Result<(), QueueError> {
+pub(super) async fn ensure(api: &Api, names: &Names) -> Result<Info, QueueError> {
+    let open = async || {
+        fit(api, names).await?;
+        Ok(info(api, &names.stream).await?)
+    };
+    open().await.map_err(|error| match error {
+        QueueError::Unavailable { cause } => {
+            QueueError::Unavailable { cause: format!("open assignment stream {}: {cause}", names.stream) }
+        }
+        other => other,
+    })
+}
+
+async fn fit(api: &Api, names: &Names) -> Result<(), QueueError> {
     let found = match info(api, &names.stream).await {
         Ok(found) => found,
         Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => {
@@ -105,6 +125,7 @@ pub(super) async fn create(api: &Api, stream: &str, mut config: Map<String, Valu
     };
     let mut made = api.call::<Value>(&call, &config).await;
     if made.as_ref().err().is_some_and(alone) {
+        tracing::warn!(component = "queue", stream, "there are not three servers to store on; one does");
         config.insert("num_replicas".to_owned(), 1.into());
         made = api.call::<Value>(&call, &config).await;
     }
@@ -264,7 +285,11 @@ mod tests {
     /// NEW-40, T38: 80 % of either limit.
     #[test]
     fn nearly_full_is_told_with_numbers() {
-        let info = |messages, bytes, changes: Value| Info { config: with(&changes), state: State { messages, bytes } };
+        let info = |messages, bytes, changes: Value| Info {
+            created: String::new(),
+            config: with(&changes),
+            state: State { messages, bytes },
+        };
         assert_eq!(info(79_999, 0, json!({})).nearly_full(), None);
         let full = info(80_000, 0, json!({})).nearly_full();
         assert_eq!(full.as_deref(), Some("the stream is 80 % full: 80000 of 100000 messages"));

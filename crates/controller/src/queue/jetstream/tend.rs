@@ -1,49 +1,78 @@
-//! The work beside the calls: signs of progress for what is leased (NEW-43), how full the stream is (NEW-40), and what the
-//! server tells of stream and consumers without being asked (NEW-42).
+//! The work beside the calls: signs of progress for what is leased (NEW-43), how full the stream is (NEW-40), whether
+//! stream and consumers are still as they were opened, and what the server tells of them without being asked (NEW-42).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
+use domain::id::Backend;
 use futures::StreamExt as _;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::names::Names;
 use super::{Inner, consumer, stream};
 use crate::queue::QueueError;
 
-/// How often the server hears that a message is still worked on (requirements §1.4).
-const SIGN_OF_PROGRESS: Duration = Duration::from_secs(20);
-
-/// How often the stream is looked at.
-const LOOK: Duration = Duration::from_secs(5);
-
 /// Runs until the stream is gone.
 pub(super) async fn tend(inner: Arc<Inner>) -> QueueError {
-    let (mut looks, mut told) = (interval(LOOK), Instant::now());
+    let (mut looks, mut told) = (interval(inner.pace.look), Instant::now());
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut advisories = inner.worker.listen(&advisories_of(&inner.names.stream)).await;
+    let mut given_up = BTreeSet::new();
     loop {
         tokio::select! {
             _ = looks.tick() => {}
             Some(advisory) = advisories.next() => {
-                heed(&inner, &advisory.subject).await;
+                given_up.extend(heed(&inner, &advisory.subject));
                 continue;
             }
         }
-        if told.elapsed() >= SIGN_OF_PROGRESS {
+        if told.elapsed() >= inner.pace.sign {
             told = Instant::now();
             let leases = inner.shelf().leases();
             for reply in &leases {
                 inner.worker.in_progress(reply).await;
             }
         }
-        let trouble = match stream::info(&inner.producer, &inner.names.stream).await {
-            Ok(info) => info.nearly_full(),
-            Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => return failure.into(),
-            Err(failure) => Some(QueueError::from(failure).to_string()),
-        };
-        tell(&inner, trouble);
+        match look(&inner, &mut given_up).await {
+            Ok(trouble) => tell(&inner, trouble),
+            Err(Gone(error)) => return error,
+        }
     }
+}
+
+/// The queue cannot be used any more.
+struct Gone(QueueError);
+
+/// What keeps the queue from taking more; what can be set right is.
+async fn look(inner: &Inner, given_up: &mut BTreeSet<Backend>) -> Result<Option<String>, Gone> {
+    let info = match stream::info(&inner.producer, &inner.names.stream).await {
+        Ok(info) if info.created == inner.created => info,
+        Ok(_) => return Err(gone(&inner.names, "was removed and made anew")),
+        Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => return Err(gone(&inner.names, "is gone")),
+        Err(failure) => return Ok(Some(QueueError::from(failure).to_string())),
+    };
+    let (api, names, ack_wait) = (&inner.worker, &inner.names, inner.pace.ack_wait);
+    for backend in &inner.backends {
+        let _turn = inner.shaping.lock().await;
+        let right = match consumer::set_right(api, names, ack_wait, *backend).await {
+            Ok(()) if given_up.contains(backend) => consumer::take_over(api, names, ack_wait, *backend).await,
+            other => other,
+        };
+        match right {
+            Ok(()) => drop(given_up.remove(backend)),
+            Err(error) => return Ok(Some(error.to_string())),
+        }
+    }
+    Ok(info.nearly_full())
+}
+
+fn gone(names: &Names, how: &str) -> Gone {
+    Gone(QueueError::Unusable {
+        cause: format!("the stream {} {how}, and with it what it held", names.stream),
+        remedy: "restore it from a backup if there is one, else start again: an empty one is made where there is none"
+            .to_owned(),
+    })
 }
 
 /// Said once when it comes and once when it goes.
@@ -62,23 +91,53 @@ fn advisories_of(stream: &str) -> [String; 2] {
     [format!("$JS.EVENT.ADVISORY.STREAM.*.{stream}"), format!("$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.>")]
 }
 
-/// An advisory is told to the operator; a consumer that was changed or removed by somebody is brought back.
-async fn heed(inner: &Inner, subject: &str) {
-    let Some(backend) = inner.backends.iter().find(|backend| subject.ends_with(&inner.names.durable(**backend))) else {
-        tracing::warn!(component = "queue", advisory = subject, "NATS tells of the stream");
-        return;
-    };
-    if let Some(word) =
-        [".MAX_DELIVERIES.", ".DELETED.", ".TERMINATED."].into_iter().find(|word| subject.contains(word))
-    {
-        tracing::error!(
-            component = "queue",
-            advisory = subject,
-            word,
-            "somebody changed our consumer; it is set right"
-        );
-        if let Err(error) = consumer::create(&inner.worker, &inner.names, *backend).await {
-            tracing::error!(component = "queue", advisory = subject, %error, "it could not be set right");
+/// Tells the operator; the backend whose consumer has given a message up, which the next look makes anew.
+fn heed(inner: &Inner, advisory: &str) -> Option<Backend> {
+    let event = Event::read(advisory)?;
+    let backend = inner.backends.iter().find(|backend| event.consumer == Some(&inner.names.durable(**backend)));
+    match (event.what, backend) {
+        ("MAX_DELIVERIES" | "MSG_TERMINATED", Some(backend)) => {
+            tracing::error!(
+                component = "queue",
+                advisory,
+                "somebody made our consumer give up a message; it is made anew"
+            );
+            return Some(*backend);
         }
+        // Each message that is put back is told.
+        ("MSG_NAKED" | "CREATED", _) => {}
+        (_, None) if event.consumer.is_some() => {}
+        _ => tracing::warn!(component = "queue", advisory, "NATS tells of the queue"),
+    }
+    None
+}
+
+/// `$JS.EVENT.ADVISORY.<STREAM or CONSUMER>.<what>.<stream>[.<consumer>]`.
+#[derive(Debug, PartialEq, Eq)]
+struct Event<'a> {
+    what: &'a str,
+    consumer: Option<&'a str>,
+}
+
+impl<'a> Event<'a> {
+    fn read(subject: &'a str) -> Option<Self> {
+        let mut tokens = subject.strip_prefix("$JS.EVENT.ADVISORY.")?.split('.').skip(1);
+        let what = tokens.next()?;
+        Some(Self { what, consumer: tokens.nth(1) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NEW-42: the names of NATS.
+    #[test]
+    fn advisories_are_read() {
+        let read = |subject| Event::read(subject).map(|event| (event.what, event.consumer));
+        let pod = Some("f66f031b-pod");
+        assert_eq!(read("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.f66f031b-pod"), Some(("MAX_DELIVERIES", pod)));
+        assert_eq!(read("$JS.EVENT.ADVISORY.STREAM.DELETED.S"), Some(("DELETED", None)));
+        assert_eq!(read("ci.runner"), None);
     }
 }
