@@ -19,67 +19,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::QueueError;
-
-/// Also what the queue says of itself meanwhile.
-pub(super) const NOT_CONNECTED: &str = "NATS: not connected";
+use super::failure::Failure;
 
 /// How often a call that waits for a connection looks for one.
 const CONNECTED_YET: Duration = Duration::from_millis(20);
-
-/// Why a call did not do what it should.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The server said no.
-    Refused { code: ErrorCode, text: String },
-    /// There is no connection; nothing was done.
-    Away,
-    /// Nobody took the call; nothing was done.
-    Nobody { what: String },
-    /// Perhaps carried out, perhaps not.
-    Silent { what: String },
-    /// An answer that is none.
-    Garbled { what: String, text: String },
-}
-
-impl Failure {
-    pub(super) fn is(&self, wanted: ErrorCode) -> bool {
-        matches!(self, Self::Refused { code, .. } if *code == wanted)
-    }
-}
-
-impl From<Failure> for QueueError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Refused { code: ErrorCode::STREAM_STORE_FAILED | ErrorCode::STORAGE_RESOURCES_EXCEEDED, text } => {
-                Self::Full {
-                    cause: format!("NATS refuses what does not fit any more: {text}"),
-                    remedy: "let waiting jobs run, or raise the limits of the stream or of the server's storage; what \
-                             is stored is safe"
-                        .to_owned(),
-                }
-            }
-            Failure::Refused { code: ErrorCode::STREAM_NOT_FOUND, text } => Self::Unusable {
-                cause: format!("the stream is gone: {text}"),
-                remedy: "restore it from a backup if there is one, else start again: an empty one is created"
-                    .to_owned(),
-            },
-            Failure::Refused { text, .. } => Self::Unavailable { cause: format!("NATS: {text}") },
-            Failure::Away => Self::Unavailable { cause: NOT_CONNECTED.to_owned() },
-            Failure::Nobody { what } => Self::Unavailable {
-                cause: format!("NATS: nobody answers {what}: JetStream is off there, or the stream has no leader now"),
-            },
-            Failure::Silent { what } => Self::Unavailable {
-                cause: format!(
-                    "NATS: no answer to {what} in time: the server is gone or busy, or this user may not publish there"
-                ),
-            },
-            Failure::Garbled { what, text } => {
-                Self::Unavailable { cause: format!("NATS: {what} was answered with something unreadable: {text}") }
-            }
-        }
-    }
-}
 
 /// A message as it lies in a stream.
 pub(super) struct Lying {

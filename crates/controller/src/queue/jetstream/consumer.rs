@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::super::QueueError;
-use super::api::{Api, Failure};
+use super::api::Api;
+use super::failure::Failure;
 use super::names::Names;
 use domain::id::Backend;
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::api::{Failure, Handed};
+use super::api::Handed;
+use super::failure::Failure;
 use super::shelf::Turn;
 use super::{Inner, consumer};
 use crate::queue::ledger::Ledger as _;

@@ -15,6 +15,8 @@
 
 mod api;
 mod consumer;
+mod failure;
+mod fit;
 mod hand_out;
 mod names;
 mod publish;
@@ -36,7 +38,8 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use self::api::{Api, NOT_CONNECTED};
+use self::api::Api;
+use self::failure::NOT_CONNECTED;
 use self::hand_out::Leased;
 use self::names::Names;
 use self::records::Records;

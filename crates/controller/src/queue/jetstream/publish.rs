@@ -3,7 +3,8 @@
 use async_nats::header::{HeaderMap, NATS_MESSAGE_ID};
 
 use super::Inner;
-use super::api::{Failure, Stored};
+use super::api::Stored;
+use super::failure::Failure;
 use crate::queue::ledger::Ledger as _;
 use crate::queue::{Key, Message, Published, QueueError};
 

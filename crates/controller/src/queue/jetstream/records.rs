@@ -1,8 +1,7 @@
 //! The records beside the queue, in a key-value bucket, which is a stream that keeps one message per subject. Read from the
 //! stream's leader always: a bucket's quick reads may be answered by a server that has not heard of the last write.
 //!
-//! A record is forgotten when it was not written for a year; tombstones and what was set aside after 30 days, when the
-//! list of them is read.
+//! Tombstones, tries, and what was set aside are forgotten 30 days after they were written, once a day; a pin stays.
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::ErrorCode;
@@ -14,7 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::QueueError;
 use super::super::ledger::{Entry, Kind, Ledger};
-use super::api::{Api, Failure};
+use super::api::Api;
+use super::failure::Failure;
 use super::names::{Names, key_of_record};
 use super::stream;
 
@@ -74,6 +74,25 @@ impl Records {
         }
         all.sort_by(|one, other| one.key.cmp(&other.key));
         Ok(all)
+    }
+
+    /// Forgets what was written before this time, pins excepted. Places stand in the order of time: the first one to stay is
+    /// found by halves.
+    pub(super) async fn forget(&self, before: Timestamp) -> Result<(), QueueError> {
+        let stream = self.names.records();
+        let (mut from, mut to) = stream::info(&self.api, &stream).await?.places();
+        while from < to {
+            let middle = from.midpoint(to);
+            match self.api.next(&stream, ">", middle).await? {
+                Some(lying) if lying.time < before => from = lying.sequence.saturating_add(1),
+                _ => to = middle,
+            }
+        }
+        for kind in [Kind::Tombstone.as_str(), Kind::SetAside.as_str(), TRIES] {
+            let which = json!({ "filter": self.names.records_of(kind), "seq": from });
+            self.api.call::<Value>(&format!("STREAM.PURGE.{stream}"), &which).await?;
+        }
+        Ok(())
     }
 
     /// Takes it out; nothing of it stays, and one that is not there is `Ok`.

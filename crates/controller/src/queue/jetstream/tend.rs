@@ -3,25 +3,34 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
 use domain::id::Backend;
 use futures::StreamExt as _;
+use jiff::SignedDuration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::names::Names;
 use super::{Inner, consumer, stream};
 use crate::queue::QueueError;
 
+const DAY: Duration = Duration::from_hours(24);
+const MONTH: SignedDuration = SignedDuration::from_hours(30 * 24);
+
 /// Runs until the stream is gone.
 pub(super) async fn tend(inner: Arc<Inner>) -> QueueError {
     let (mut looks, mut told) = (interval(inner.pace.look), Instant::now());
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut advisories = inner.worker.listen(&advisories_of(&inner.names.stream)).await;
-    let mut given_up = BTreeSet::new();
+    let (mut given_up, mut days) = (BTreeSet::new(), interval(DAY));
     loop {
         tokio::select! {
             _ = looks.tick() => {}
+            _ = days.tick() => {
+                forget(&inner).await;
+                continue;
+            }
             Some(advisory) = advisories.next() => {
                 given_up.extend(heed(&inner, &advisory.subject));
                 continue;
@@ -38,6 +47,14 @@ pub(super) async fn tend(inner: Arc<Inner>) -> QueueError {
             Ok(trouble) => tell(&inner, trouble),
             Err(Gone(error)) => return error,
         }
+    }
+}
+
+/// What ended so long ago comes no more: a message is kept for a week (NEW-45).
+async fn forget(inner: &Inner) {
+    let Ok(before) = inner.clock.now().checked_sub(MONTH) else { return };
+    if let Err(error) = inner.records.forget(before).await {
+        tracing::warn!(component = "queue", %error, "old records are kept for another day");
     }
 }
 

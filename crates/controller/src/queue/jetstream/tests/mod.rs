@@ -1,6 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod handing_out;
+mod measure;
+mod model;
+mod outages;
 mod publishing;
 mod relay;
 mod settling;
@@ -8,7 +11,7 @@ mod streams;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use testkit::real::{NatsServer, NatsSettings};
+use testkit::real::{NatsCluster, NatsServer, NatsSettings};
 
 use super::api::Api;
 use super::*;
@@ -27,7 +30,8 @@ async fn start() -> NatsServer {
 }
 
 async fn settings(url: &str, store: &str) -> Settings {
-    let connect = || async { async_nats::connect(url).await.unwrap() };
+    let servers: Vec<async_nats::ServerAddr> = url.split(',').map(|server| server.parse().unwrap()).collect();
+    let connect = || async { async_nats::connect(&servers[..]).await.unwrap() };
     Settings {
         producer: connect().await,
         worker: connect().await,
@@ -87,6 +91,20 @@ async fn pull(queue: &JetStream) -> Option<i64> {
     queue.pull(Backend::Pod, Timestamp::now()).await.unwrap().map(|delivery| delivery.id.task().get())
 }
 
+/// Calls until there is an answer that is worth something: everything may be repeated.
+async fn repeat<T>(what: &str, mut call: impl AsyncFnMut() -> Result<T, QueueError>) -> T {
+    let calls = async {
+        loop {
+            match call().await {
+                Ok(value) => return value,
+                Err(QueueError::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(error) => panic!("{what}: {error}"),
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), calls).await.unwrap_or_else(|_| panic!("not within a minute: {what}"))
+}
+
 async fn publish(queue: &JetStream, numbers: impl IntoIterator<Item = i64>) {
     for n in numbers {
         assert_eq!(queue.publish(message(n, "a")).await, Ok(Published::New));
@@ -138,4 +156,16 @@ impl Drop for Tended {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// NEW-50, T43: the same suite on three servers that store together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_contract_of_a_queue_in_a_cluster() {
+    let cluster = NatsCluster::start(3, NatsSettings::default()).await.unwrap();
+    let open = async |store: &str| JetStream::open(settings(&cluster.url(), store).await).await.unwrap();
+    contract::all(
+        async |store| Arc::new(open(store).await) as Arc<dyn Queue>,
+        async |store| open(store).await.ledger(),
+    )
+    .await;
 }

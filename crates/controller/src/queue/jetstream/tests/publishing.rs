@@ -14,7 +14,7 @@ async fn a_lost_answer_stores_one_message() {
     // What stands before the publish needs its answers: the first message says that the number is not known.
     relay.lose_answers();
     let direct = queue.inner.store(&message(1, "a"), &key(1), None).await;
-    assert!(matches!(direct, Err(api::Failure::Silent { .. })), "the answer arrived");
+    assert!(matches!(direct, Err(failure::Failure::Silent { .. })), "the answer arrived");
     until("the server stored it", async || stored(&api, "S_lost").await == 1).await;
     let unavailable = queue.publish(message(1, "a")).await;
     assert!(matches!(unavailable, Err(QueueError::Unavailable { .. })), "{unavailable:?}");

@@ -2,6 +2,7 @@
 
 use super::relay::Relay;
 use super::*;
+use crate::queue::jetstream::records::TRIES;
 use crate::queue::ledger::{Entry, Kind, life};
 
 fn tombstone(n: i64) -> Entry {
@@ -227,4 +228,29 @@ async fn records_hold_nothing_of_a_message() {
         }
     }
     assert!(!holding.is_empty() && holding.iter().all(|path| path.contains("/S_records/")), "{holding:?}");
+}
+
+/// NEW-45, NEW-122: what ended long ago is forgotten; what is younger stays, and a pin in any case.
+#[tokio::test]
+async fn old_records_are_forgotten() {
+    let server = start().await;
+    let queue = open(&server, "old").await;
+    let ledger = queue.ledger();
+    let pin = Entry { key: "spiffe://example.org/ci/a/b/c".to_owned(), ..tombstone(1) };
+    ledger.put(Kind::Pin, pin.clone()).await.unwrap();
+    publish(&queue, 1..=3).await;
+    queue.settle(key(3), later(600)).await.unwrap();
+    queue.settle(key(1), Disposition::Ack).await.unwrap();
+    let lying = queue.inner.worker.last("KV_S_old_RECORDS", ">").await.unwrap().unwrap();
+    queue.settle(key(2), Disposition::Ack).await.unwrap();
+    queue.inner.records.forget(lying.time).await.unwrap();
+    let ended = async |n: i64| ledger.is_ended(key(n).id, &key(n).digest).await.unwrap();
+    assert_eq!((ended(1).await, ended(2).await), (true, true), "the first one was written at this time, not before it");
+    assert_eq!(queue.inner.records.read_all(TRIES).await.unwrap().len(), 0);
+    let next = lying.time + jiff::SignedDuration::from_nanos(1);
+    queue.inner.records.forget(next).await.unwrap();
+    assert_eq!((ended(1).await, ended(2).await), (false, true));
+    queue.inner.records.forget(Timestamp::MAX).await.unwrap();
+    assert_eq!(ledger.list(Kind::Tombstone).await.unwrap(), []);
+    assert_eq!(ledger.list(Kind::Pin).await.unwrap(), [pin]);
 }
