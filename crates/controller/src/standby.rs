@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::Signals;
 use crate::clock::Clock;
 use crate::config::{Config, Nats};
-use crate::lease::{Held, KeyValueLease, Leadership as _};
+use crate::lease::{Held, KeyValueLease, Leadership as _, Unconfirmed};
 use crate::nats::Connections;
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
@@ -64,15 +64,16 @@ pub async fn turn(config: &Config, nats: &Nats, folder: Option<Held>) -> anyhow:
 }
 
 async fn lead(config: &Config, nats: &Nats, connections: &Connections, folder: Option<Held>) -> anyhow::Result<Held> {
-    let folder = match folder {
-        Some(folder) => folder,
-        None => lock(config).await?,
+    let (folder, unconfirmed) = match folder {
+        // One-host mode: the registration lies in this folder, so nobody else can lead while its lock is held.
+        Some(folder) => (folder, Unconfirmed::GoesOn),
+        None => (lock(config).await?, Unconfirmed::Ends),
     };
     let bucket = format!("{}_LEADER", nats.stream.as_str());
     // Of its own: what others wait for must not hold up a renewal.
     let context = async_nats::jetstream::new(connections.producer.client().clone());
     let lease = KeyValueLease::new(context, &bucket, &config.instance, &name());
-    let lease = lease.at(place(config)?).acquire().await?;
+    let lease = lease.at(place(config)?).when_unconfirmed(unconfirmed).acquire().await?;
     Ok(lease.keeping(folder))
 }
 

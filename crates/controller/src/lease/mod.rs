@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use boot_time::BootTime;
 pub use file::FileLock;
-pub use key_value::{KeyValueError, KeyValueLease, Times};
+pub use key_value::{KeyValueError, KeyValueLease, Times, Unconfirmed};
 
 /// A way to become the only one.
 pub trait Leadership: Send + Sync + 'static {

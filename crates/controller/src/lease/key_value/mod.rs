@@ -9,7 +9,7 @@
 //! | a write fails, or is not answered in time | it may be stored, even much later (the client sends again what waited for a connection): read, and compare the session; then written again on the revision that was read |
 //! | a write is refused, and another session is read | not ours: lost at once, that is with the next renewal after it happened |
 //! | a read fails, hangs, or shows less than what was confirmed | read again |
-//! | nothing is confirmed for the renew deadline (10 s) | lost |
+//! | nothing is confirmed for the renew deadline (10 s) | lost, unless it holds by another proof too ([`Unconfirmed::GoesOn`]) |
 //! | the key or its bucket is removed by hand | the holder has lost it with its next renewal; a standby that saw it held waits for the length of a lease all the same, one that is started anew does not |
 //! | the holder is frozen past its deadline | [`super::Tenure::over`] says so before any timer runs; what it was about to send meanwhile is sent all the same, and fenced elsewhere |
 //! | its holder was a process of the same place, which is gone | taken at once ([`KeyValueLease::at`]) |
@@ -48,7 +48,18 @@ pub struct KeyValueLease {
     key: String,
     holder: String,
     place: Option<String>,
+    unconfirmed: Unconfirmed,
     times: Times,
+}
+
+/// What becomes of a leadership when nothing is confirmed for the renew deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unconfirmed {
+    /// It ends: somebody else may lead soon.
+    Ends,
+    /// It lasts until somebody else is seen: for one who is the only one by another proof, so that an outage of NATS, however
+    /// long, ends nothing (NEW-47). Who was frozen learns of another one with its next renewal only.
+    GoesOn,
 }
 
 /// How long what takes; requirements §1.4.
@@ -97,7 +108,21 @@ impl KeyValueLease {
         let bucket = Bucket { context, name: bucket.to_owned() };
         // What an instance is made of is legal in a key.
         let key = format!("dynamic-runner-scheduler-{instance}");
-        Self { bucket, key, holder: holder.to_owned(), place: None, times: Times::default() }
+        Self {
+            bucket,
+            key,
+            holder: holder.to_owned(),
+            place: None,
+            unconfirmed: Unconfirmed::Ends,
+            times: Times::default(),
+        }
+    }
+
+    /// With another rule for a time in which nothing is confirmed.
+    #[must_use]
+    pub fn when_unconfirmed(mut self, unconfirmed: Unconfirmed) -> Self {
+        self.unconfirmed = unconfirmed;
+        self
     }
 
     /// Names what at most one living process works on, such as a locked folder of this host, which the caller holds: then
@@ -128,7 +153,7 @@ impl KeyValueLease {
                     announce(&seen, &mut announced);
                     match standby.see(seen, self.place.as_deref(), BootTime::now(), &self.times) {
                         Move::Take { expected } => match self.take(&store, expected, &mut unwritten).await? {
-                            Some(term) => return Ok(renew::hold(store, term)),
+                            Some(term) => return Ok(renew::hold(store, term.when(self.unconfirmed))),
                             None => self.times.retry,
                         },
                         Move::Wait(pause) => pause,

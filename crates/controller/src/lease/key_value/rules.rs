@@ -1,6 +1,6 @@
 //! What a contender does with what it read and heard, and when: client-go's algorithm, without anybody's wall clock.
 //!
-//! Invariant: a holder stops [`Times::renew_deadline`] after the sending of its last confirmed write. A standby begins
+//! Invariant, but for [`Unconfirmed::GoesOn`]: a holder stops [`Times::renew_deadline`] after the sending of its last confirmed write. A standby begins
 //! [`Times::lease`] after it *saw* that write, or a later one, and nothing newer since. Seeing comes after sending, so the
 //! holder has stopped first, as long as both clocks run at about the same speed.
 
@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use super::super::Lost;
 use super::super::boot_time::BootTime;
-use super::Times;
+use super::{Times, Unconfirmed};
+
+/// Longer than any process lives.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What stands under the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +87,7 @@ impl Standby {
 #[derive(Debug)]
 pub(super) struct Term {
     times: Times,
+    unconfirmed: Unconfirmed,
     /// What we wrote last, as far as was confirmed or read.
     revision: u64,
     /// When the last confirmed write was sent.
@@ -130,12 +134,20 @@ impl Term {
     /// Begins with a confirmed write that was sent at `sent`.
     pub(super) fn new(times: Times, revision: u64, sent: BootTime) -> Self {
         let next = (Call::Write { expected: revision }, sent + times.retry);
-        Self { times, revision, renewed: sent, next, over: None }
+        Self { times, unconfirmed: Unconfirmed::Ends, revision, renewed: sent, next, over: None }
+    }
+
+    /// With what becomes of it when nothing is confirmed for the renew deadline.
+    pub(super) fn when(self, unconfirmed: Unconfirmed) -> Self {
+        Self { unconfirmed, ..self }
     }
 
     /// When it ends unless a write is confirmed before.
     pub(super) fn end(&self) -> BootTime {
-        self.renewed + self.times.renew_deadline
+        match self.unconfirmed {
+            Unconfirmed::Ends => self.renewed + self.times.renew_deadline,
+            Unconfirmed::GoesOn => self.renewed + FOR_EVER,
+        }
     }
 
     /// The revision that ours is believed to have.

@@ -186,3 +186,20 @@ fn what_is_older_than_confirmed_is_no_news() {
     term.hear(Heard::Found(Seen::Ours { revision: 5 }), at(3.0), at(3.0));
     assert_eq!((term.next(at(3.0)), term.next(at(3.5))), (sleep(0.5), WRITE_5));
 }
+
+/// NEW-47, T43, F34: who has another proof of being the only one leads on while nobody confirms anything, however long; he
+/// renews when he is heard again, and ends like everybody else when another one is seen.
+#[test]
+fn who_is_alone_anyway_outlasts_an_outage() {
+    let mut term = Term::new(TIMES, 5, at(0.0)).when(Unconfirmed::GoesOn);
+    for second in [2.0, 20.0, 7200.0] {
+        assert!(matches!(term.next(at(second)), Next::Do(_)), "at {second} s");
+        term.hear(Heard::Nothing, at(second), at(second + 3.0));
+    }
+    assert_eq!(term.next(at(7210.0)), Next::Do(Call::Look));
+    term.hear(Heard::Found(Seen::Ours { revision: 6 }), at(7210.0), at(7210.1));
+    assert_eq!(term.next(at(7210.1)), Next::Do(Call::Write { expected: 6 }));
+    term.hear(Heard::Refused, at(7210.1), at(7210.2));
+    term.hear(Heard::Found(theirs(7)), at(7210.2), at(7210.3));
+    assert_eq!(term.next(at(7210.3)), Next::End(Lost::Taken { by: "b".to_owned() }));
+}
