@@ -12,6 +12,7 @@ mod gitea_away;
 mod hostile;
 mod identity;
 mod interruption;
+mod jetstream;
 mod jobs;
 mod leftovers;
 mod lost_answers;

@@ -56,6 +56,8 @@ async fn a_success_in_the_middle_of_a_step() {
     let job = world.push_one(job("sly", &["on-cancel leave\nsay here\ntry bare-success\nhang", "say never"]));
     let state = world.ends_as(job, Status::Failure, SOON).await;
     assert!(state.rows().iter().any(|row| row.starts_with("##[error]interrupted:")), "{:?}", state.rows());
+    // Its word may still be on its way to the desk.
+    world.desk.until("it tried", SOON, |notes| notes.iter().any(|note| note.verb == "tried")).await;
     assert_eq!(world.desk.told(world.task_of(job), "tried"), ["bare-success CANCELLED"]);
     world.finish().await;
 }

@@ -8,7 +8,7 @@ mod desk;
 mod exposure;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -482,14 +482,31 @@ impl World {
     /// # Panics
     /// It cannot be asked.
     pub async fn metrics(&self) -> String {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let address = must(std::fs::read_to_string(self.state().join("ops.addr")), "the address of operations");
-        let mut stream = must(tokio::net::TcpStream::connect(address.trim()).await, "the port of operations");
-        let request = b"GET /metrics HTTP/1.1\r\nHost: ops\r\nConnection: close\r\n\r\n";
-        must(stream.write_all(request).await, "/metrics");
-        let mut answer = String::new();
-        must(tokio::time::timeout(SOON, stream.read_to_string(&mut answer)).await, "/metrics").ok();
-        answer
+        must(self.ask("/metrics").await, "/metrics").1
+    }
+
+    /// What the controller's server for operators answers: status and body.
+    ///
+    /// # Errors
+    /// It does not listen, or does not answer.
+    pub async fn ask(&self, path: &str) -> Result<(u16, String), String> {
+        asked(&self.state(), path).await
+    }
+
+    /// Waits until the controller's server for operators answers so.
+    ///
+    /// # Panics
+    /// It does not within `limit`.
+    pub async fn operators_see(&self, path: &str, limit: Duration, fits: impl Fn(u16, &str) -> bool) {
+        let end = tokio::time::Instant::now() + limit;
+        loop {
+            let answer = self.ask(path).await;
+            if answer.as_ref().is_ok_and(|(status, body)| fits(*status, body)) {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < end, "{path}: not within {limit:?}; last seen: {answer:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// The names of the executors that exist.
@@ -617,6 +634,29 @@ impl Drop for World {
             assert!(self.finished, "a test did not finish its world");
         }
     }
+}
+
+/// What the server for operators of the controller of a state folder answers: status and body.
+///
+/// # Errors
+/// It does not listen, or does not answer.
+pub async fn asked(state: &Path, path: &str) -> Result<(u16, String), String> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let text = |error: std::io::Error| error.to_string();
+    let address = std::fs::read_to_string(state.join("ops.addr")).map_err(text)?;
+    let address = address.trim();
+    let exchange = async {
+        let mut stream = tokio::net::TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    };
+    let answer = tokio::time::timeout(SOON, exchange).await.map_err(|error| error.to_string())?.map_err(text)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| format!("no answer of HTTP: {answer}"))?;
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
+    Ok((status.ok_or_else(|| head.to_owned())?, body.to_owned()))
 }
 
 /// A job with these scripts of [stand-in words](crate::stand_in) as steps.
