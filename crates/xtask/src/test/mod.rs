@@ -42,6 +42,8 @@ enum Only {
     CrashMatrix,
     /// A drawn part of the recorded mutations.
     Mutations,
+    /// The version before this one and this one, in turns.
+    MixedVersions,
 }
 
 /// The command.
@@ -65,6 +67,10 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     rows.extend(stage_if(wanted(Only::Soak), || drawn("soak", crate::soak::short(root))).await);
     rows.extend(
         stage_if(wanted(Only::CrashMatrix), || drawn("crash matrix", crate::crash_matrix::sample(root, POINTS))).await,
+    );
+    rows.extend(
+        stage_if(wanted(Only::MixedVersions), || drawn("mixed versions", crate::mixed_versions::with_the_last(root)))
+            .await,
     );
     let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
     say::result(&table(&["stage", "seconds", "passed", "failed"], &cells));
