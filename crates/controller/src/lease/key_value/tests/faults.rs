@@ -81,22 +81,21 @@ async fn a_server_that_hangs_is_the_end() {
     still_leads(&next.tenure());
 }
 
+/// A write to the key, as the client says it.
+const WRITE: &str = "HPUB $KV.leases.";
+
+/// Long, but a call is given up after 3 s.
+const PATIENT: Times = Times { renew_deadline: Duration::from_secs(9), ..LONG };
+
 /// NEW-59, F49: renewals that are stored, but whose answers never arrive, are recognised, and nobody else led meanwhile.
 #[tokio::test]
 async fn lost_answers_are_resolved() {
     let server = server().await;
     let wire = Wire::to(server.port()).await;
-    let hasty = Times { renew_deadline: Duration::from_secs(9), ..LONG };
-    let held = leads(&replica(&wire.url(), "a", hasty).await).await;
+    let held = leads(&replica(&wire.url(), "a", PATIENT).await).await;
     for _ in 0..2 {
-        let before = bucket(&server.url()).await.entry(KEY).await.unwrap().unwrap().revision;
-        wire.swallow_answers();
-        let stored = async {
-            while bucket(&server.url()).await.entry(KEY).await.unwrap().unwrap().revision == before {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(SOON, stored).await.unwrap();
+        wire.lose_answers_from(WRITE);
+        writes(&server.url(), 1).await;
         wire.cut();
         writes(&server.url(), 2).await;
         still_leads(&held.tenure());
@@ -106,13 +105,36 @@ async fn lost_answers_are_resolved() {
     leads(&b).await;
 }
 
+/// NEW-59, SCH-10: who wrote itself in and did not hear of it, finds itself there and leads.
+#[tokio::test]
+async fn a_lost_first_answer_is_resolved() {
+    let server = server().await;
+    let wire = Wire::to(server.port()).await;
+    let held = leads(&replica(&server.url(), "a", LONG).await).await;
+    let b = replica(&wire.url(), "b", PATIENT).await;
+    let next = tokio::spawn(async move { leads(&b).await });
+    wire.lose_answers_from(WRITE);
+    held.release().await;
+    let written = async {
+        let bucket = bucket(&server.url()).await;
+        while !String::from_utf8_lossy(&bucket.get(KEY).await.unwrap().unwrap()).contains(r#""holder":"b","session":"#)
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(SOON, written).await.unwrap();
+    assert!(!next.is_finished());
+    wire.cut();
+    still_leads(&next.await.unwrap().tenure());
+}
+
 /// SCH-10, F50: a release whose answer is lost has happened all the same, and is bounded when it has not.
 #[tokio::test]
 async fn a_release_is_bounded() {
     let mut server = server().await;
     let wire = Wire::to(server.port()).await;
     let held = leads(&replica(&wire.url(), "a", SHORT).await).await;
-    wire.swallow_answers();
+    wire.lose_answers_from(WRITE);
     timeout(SOON, held.release()).await.unwrap();
     let b = replica(&server.url(), "b", LONG).await;
     let held = leads(&b).await;

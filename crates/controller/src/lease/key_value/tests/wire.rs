@@ -1,5 +1,7 @@
 //! A wire to a server that can lose its answers.
 
+use std::sync::Arc;
+
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -10,14 +12,18 @@ use tokio::task::JoinHandle;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answers {
     Pass,
+    /// They pass until the client has said this.
+    PassUntil(&'static str),
     Swallow,
 }
+
+/// How answers fare, and how often everything was cut.
+type State = watch::Sender<(Answers, u32)>;
 
 /// A relay on a loopback port. Dropping it takes no further connection.
 pub(super) struct Wire {
     port: u16,
-    /// How answers fare, and how often everything was cut.
-    answers: watch::Sender<(Answers, u32)>,
+    state: Arc<State>,
     keeper: JoinHandle<()>,
 }
 
@@ -25,29 +31,30 @@ impl Wire {
     pub(super) async fn to(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (answers, seen) = watch::channel((Answers::Pass, 0));
+        let state = Arc::new(watch::Sender::new((Answers::Pass, 0)));
+        let seen = Arc::clone(&state);
         let keeper = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await {
-                    tokio::spawn(relay(client, server, seen.clone()));
+                    tokio::spawn(relay(client, server, Arc::clone(&seen)));
                 }
             }
         });
-        Self { port, answers, keeper }
+        Self { port, state, keeper }
     }
 
     pub(super) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// From now on nothing that the server says arrives.
-    pub(super) fn swallow_answers(&self) {
-        self.answers.send_modify(|(answers, _)| *answers = Answers::Swallow);
+    /// From the next time on that the client says this, nothing that the server says arrives. What the client says does.
+    pub(super) fn lose_answers_from(&self, said: &'static str) {
+        self.state.send_modify(|(answers, _)| *answers = Answers::PassUntil(said));
     }
 
     /// Ends all connections; new ones are whole.
     pub(super) fn cut(&self) {
-        self.answers.send_modify(|(answers, cuts)| (*answers, *cuts) = (Answers::Pass, *cuts + 1));
+        self.state.send_modify(|(answers, cuts)| (*answers, *cuts) = (Answers::Pass, *cuts + 1));
     }
 }
 
@@ -57,22 +64,34 @@ impl Drop for Wire {
     }
 }
 
-async fn relay(client: TcpStream, server: TcpStream, mut answers: watch::Receiver<(Answers, u32)>) {
-    let began = answers.borrow().1;
+async fn relay(client: TcpStream, server: TcpStream, state: Arc<State>) {
+    let began = state.borrow().1;
+    let mut cut = state.subscribe();
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let seen = answers.clone();
+    let asked = |chunk: &[u8]| {
+        let says = |said: &str| chunk.windows(said.len()).any(|window| window == said.as_bytes());
+        state.send_if_modified(|(answers, _)| match answers {
+            Answers::PassUntil(said) if says(said) => {
+                *answers = Answers::Swallow;
+                true
+            }
+            _ => false,
+        });
+        Answers::Pass
+    };
     tokio::select! {
-        () = pump(from_client, to_server, || Answers::Pass) => {}
-        () = pump(from_server, to_client, || seen.borrow().0) => {}
-        _ = answers.wait_for(|(_, cuts)| *cuts != began) => {}
+        () = pump(from_client, to_server, asked) => {}
+        () = pump(from_server, to_client, |_| state.borrow().0) => {}
+        _ = cut.wait_for(|(_, cuts)| *cuts != began) => {}
     }
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, answers: impl Fn() -> Answers) {
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, fate: impl Fn(&[u8]) -> Answers) {
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        if answers() == Answers::Pass && to.write_all(&buffer[..length]).await.is_err() {
+        let chunk = &buffer[..length];
+        if fate(chunk) != Answers::Swallow && to.write_all(chunk).await.is_err() {
             return;
         }
     }
