@@ -160,8 +160,6 @@ impl KeyValueLease {
                     }
                 }
                 Err(Trouble::NoBucket) => {
-                    // Whoever held it learns of that with its next renewal, not before.
-                    let _ = standby.see(Seen::Nothing, None, BootTime::now(), &self.times);
                     store = self.open(&mut patience).await?;
                     continue;
                 }
@@ -204,9 +202,8 @@ impl KeyValueLease {
         let sent = BootTime::now();
         let trouble = match store.write(expected).await {
             Ok(Heard::Stored { revision }) => {
-                let term = Term::new(self.times, revision, sent);
-                // An answer that comes too late proves nothing; the next look finds what we wrote.
-                return Ok((BootTime::now() < term.end()).then_some(term));
+                // An answer that comes too late begins a leadership that is over.
+                return Ok(Some(Term::new(self.times, revision, sent)));
             }
             Ok(_) => {
                 unwritten.answered();

@@ -57,12 +57,9 @@ async fn keep(
                 () = tokio::time::sleep(pause) => {}
             },
             Next::Do(call) => {
-                let (sent, end) = (BootTime::now(), term.end());
-                // Not cut short by a wish to give up: its outcome would be unknown to the release.
-                let answer = tokio::select! {
-                    answer = carry_out(store, call) => answer,
-                    () = tokio::time::sleep(end.after(sent)) => continue,
-                };
+                let sent = BootTime::now();
+                // Bounded, and not cut short by a wish to give up: the release would not know its outcome.
+                let answer = carry_out(store, call).await;
                 let heard = answer.unwrap_or_else(|trouble| heard_of(&trouble, &mut failures));
                 if matches!(heard, Heard::Stored { .. }) {
                     failures = 0;

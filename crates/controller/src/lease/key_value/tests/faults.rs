@@ -29,6 +29,27 @@ async fn a_stolen_lease_is_lost_at_once() {
     assert_eq!(lost(&held).await, Lost::Removed);
 }
 
+/// NEW-59, T16: what was removed by hand may be led by its holder for another moment: nobody takes it before a lease is
+/// over.
+#[tokio::test]
+async fn what_is_removed_is_waited_for() {
+    let server = server().await;
+    leads(&replica(&server.url(), "a", SHORT).await).await.release().await;
+    bucket(&server.url()).await.delete(KEY).await.unwrap();
+    let began = BootTime::now();
+    let held = leads(&replica(&server.url(), "b", SHORT).await).await;
+    assert!(BootTime::now().after(began) >= SHORT.lease);
+
+    let c = replica(&server.url(), "c", SHORT).await;
+    let next = tokio::spawn(async move { leads(&c).await });
+    writes(&server.url(), 5).await;
+    let began = BootTime::now();
+    context(&server.url()).await.delete_key_value(BUCKET).await.unwrap();
+    assert_eq!(lost(&held).await, Lost::Removed);
+    next.await.unwrap();
+    assert!(BootTime::now().after(began) >= SHORT.lease);
+}
+
 /// NEW-47, T43, NEW-59: a server that comes back before the renew deadline is no reason to stop.
 #[tokio::test]
 async fn a_short_outage_costs_nothing() {
@@ -100,9 +121,12 @@ async fn lost_answers_are_resolved() {
         writes(&server.url(), 2).await;
         still_leads(&held.tenure());
     }
+    // The release finds what it must replace.
+    wire.lose_answers_from(WRITE);
+    writes(&server.url(), 1).await;
+    wire.cut();
     held.release().await;
-    let b = replica(&server.url(), "b", LONG).await;
-    leads(&b).await;
+    leads(&replica(&server.url(), "b", LONG).await).await;
 }
 
 /// NEW-59, SCH-10: who wrote itself in and did not hear of it, finds itself there and leads.

@@ -40,6 +40,18 @@ async fn an_orderly_end_is_followed_at_once() {
     still_leads(&next.tenure());
 }
 
+/// SCH-10, F50: a release does not wait until the next renewal is due.
+#[tokio::test]
+async fn a_release_waits_for_nothing() {
+    let server = server().await;
+    let lazy = Times { retry: LONG.renew_deadline, ..LONG };
+    let held = leads(&replica(&server.url(), "a", lazy).await).await;
+    // Meanwhile the lease is asleep until its next renewal.
+    assert_eq!(bucket(&server.url()).await.entry(KEY).await.unwrap().unwrap().revision, 1);
+    timeout(SOON, held.release()).await.unwrap();
+    leads(&replica(&server.url(), "b", lazy).await).await;
+}
+
 /// SCH-10, NEW-59, T16: a holder that is gone without a word is replaced when its lease has run out, and not before.
 #[test]
 fn a_killed_holder_is_replaced_after_its_lease() {
