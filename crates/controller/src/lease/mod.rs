@@ -4,7 +4,7 @@
 //! longer is and must stop at once. [`Held::release`] gives the leadership up and waits for it; dropping [`Held`] gives it
 //! up in the background.
 //!
-//! On one host the proof is a lock on a file, which the kernel frees when the process ends, however it ends ([`file`]).
+//! On one host the proof is a lock on a file, which the kernel frees when the process ends, however it ends ([`mod@file`]).
 //! Between hosts it is a key in NATS that must be written again and again ([`key_value`]). A proof of the second kind can
 //! end while a process is frozen, between its last look and what it does next. No lease can exclude that: what such a
 //! process still sends is fenced by the epochs of executors (NEW-4) and by the compare-and-set of whatever it writes.
