@@ -21,6 +21,7 @@ async fn missing_rights_are_named() {
         .with_user("all", "secret")
         .with_limited_user("opens-not", "secret", &deny("$JS.API.STREAM.INFO.>"))
         .with_limited_user("makes-not", "secret", &deny("$JS.API.STREAM.CREATE.>"))
+        .with_limited_user("reads-not", "secret", &deny("$JS.API.STREAM.MSG.GET.>"))
         .with_limited_user("writes-not", "secret", &deny("$KV.leases.>"));
     let server = NatsServer::start(settings).await.unwrap();
     let context = async |user: &str| {
@@ -30,6 +31,7 @@ async fn missing_rights_are_named() {
     for (user, subject) in [
         ("opens-not", "$JS.API.STREAM.INFO.KV_leases"),
         ("makes-not", "$JS.API.STREAM.CREATE.KV_leases"),
+        ("reads-not", "$JS.API.STREAM.MSG.GET.KV_leases"),
         ("writes-not", "$KV.leases.dynamic-runner-scheduler-one"),
     ] {
         let refusal = refusal(context(user).await, BUCKET).await;
