@@ -19,8 +19,9 @@ impl Inner {
         loop {
             let handed = match this.worker.pull(&this.names.stream, &durable).await {
                 Ok(handed) => handed,
-                // Somebody removed it (CON-4): made again, and if that does not help the pass says so.
-                Err(failure @ (Failure::Nobody { .. } | Failure::Refused { .. })) => {
+                // Somebody removed it (CON-4), of which an old server says nothing: made again, and if that does not help
+                // the pass says so.
+                Err(failure @ (Failure::Nobody { .. } | Failure::Refused { .. } | Failure::Silent { .. })) => {
                     tracing::debug!(component = "queue", consumer = durable, ?failure, "nobody hands out");
                     let _turn = this.shaping.lock().await;
                     consumer::set_right(&this.worker, &this.names, this.pace.ack_wait, backend).await?;
