@@ -62,7 +62,7 @@ pub async fn run(start: Start, held: Held, telemetry: &Installed) -> anyhow::Res
     say(ControllerEvent::Starting);
     let upstream = Upstream::new(config.gitea.url.as_str(), config.facade.paths.clone())?;
     let parts = tokio::select! {
-        parts = Parts::build(start, telemetry.secrets.clone()) => parts?,
+        parts = Parts::build(start, telemetry.secrets.clone(), held.tenure()) => parts?,
         // Nothing runs yet that would have to end in order (CMP-7, CMP-10).
         () = signals.next() => {
             held.release().await;

@@ -29,6 +29,7 @@ use crate::descriptors::Descriptors;
 use crate::files;
 use crate::gitea::{Credential, Gitea, OnCancel};
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
+use crate::lease::Tenure;
 use crate::nats::Connections;
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
@@ -105,7 +106,7 @@ impl Serving for ServedIdentity {
 }
 
 impl Parts {
-    pub(super) async fn build(start: Start, secrets: Secrets) -> anyhow::Result<Self> {
+    pub(super) async fn build(start: Start, secrets: Secrets, tenure: Tenure) -> anyhow::Result<Self> {
         let Start { config, runner, walls, descriptors, nats, ops_listener } = start;
         let on_cancel = runner.on_cancel();
         let slots = config.capacity.local.get();
@@ -127,7 +128,7 @@ impl Parts {
             token: Zeroizing::new(config.gitea.token.expose().to_owned()),
         };
         let gitea = Gitea::new(config.gitea.url.as_str(), credential, on_cancel).context("GITEA_INSTANCE_URL")?;
-        let gitea = Arc::new(gitea);
+        let gitea = Arc::new(gitea.led_by(tenure));
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config, on_cancel), clock, chronicle));

@@ -21,6 +21,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{GiteaError, connector};
 use crate::clock;
+use crate::lease::Tenure;
 
 type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
 type Rpc = proto::RunnerServiceClient<ServiceTransport<HttpClient<Connector, ClientBody>>>;
@@ -64,6 +65,7 @@ pub struct Gitea {
     credential: RwLock<Credential>,
     on_cancel: OnCancel,
     waits_for_cancelled: AtomicBool,
+    tenure: Option<Tenure>,
 }
 
 /// What every executor's runner does with a job that a user cancels.
@@ -84,7 +86,15 @@ impl Gitea {
     pub fn new(base: &str, credential: Credential, on_cancel: OnCancel) -> Result<Self, http::uri::InvalidUri> {
         // Gitea may know it from a former process: until it answers, an end too many is better than none.
         let waits_for_cancelled = AtomicBool::new(on_cancel == OnCancel::Reports);
-        Ok(Self { rpc: rpc(base)?, credential: RwLock::new(credential), on_cancel, waits_for_cancelled })
+        let credential = RwLock::new(credential);
+        Ok(Self { rpc: rpc(base)?, credential, on_cancel, waits_for_cancelled, tenure: None })
+    }
+
+    /// The same, for as long as this leadership lasts: after that no call is begun. A process that was frozen says nothing in
+    /// the name of a registration that another one leads by now, whatever of it wakes first (SCH-11, NEW-60).
+    #[must_use]
+    pub fn led_by(self, tenure: Tenure) -> Self {
+        Self { tenure: Some(tenure), ..self }
     }
 
     /// Declares labels and version; returns what Gitea says it can do (`X-Gitea-Actions-Capabilities`, NEW-25), and how
@@ -159,6 +169,9 @@ impl Gitea {
     where
         C: Future<Output = Result<UnaryResponse<T>, ConnectError>>,
     {
+        if let Some(lost) = self.tenure.as_ref().and_then(Tenure::over) {
+            return Err(GiteaError::fenced(method, &lost));
+        }
         let (options, token) = self.options(seconds);
         match tokio::time::timeout(Duration::from_secs(seconds), make(options)).await {
             Err(_) => Err(GiteaError::timeout(method, seconds)),

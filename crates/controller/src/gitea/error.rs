@@ -6,6 +6,8 @@
 use connectrpc::{ConnectError, ErrorCode};
 use domain::excerpt;
 
+use crate::lease::Lost;
+
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
@@ -38,6 +40,11 @@ impl GiteaError {
     pub(super) fn timeout(method: &'static str, seconds: u64) -> Self {
         let text = format!("no answer within {seconds} s");
         Self { trouble: Trouble::Away, code: "deadline_exceeded", method, text }
+    }
+
+    /// A call that was not begun, because another process may lead.
+    pub(super) fn fenced(method: &'static str, lost: &Lost) -> Self {
+        Self { trouble: Trouble::Away, code: "aborted", method, text: format!("not asked: {lost}") }
     }
 
     /// An answer that cannot be.
