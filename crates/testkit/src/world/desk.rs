@@ -35,7 +35,11 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub(crate) async fn open() -> std::io::Result<Self> {
+    /// Opens one on a port of loopback.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn open() -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
         let state = watch::Sender::new(State::default());
@@ -43,7 +47,9 @@ impl Desk {
         Ok(Self { address, state, keeper })
     }
 
-    pub(crate) fn address(&self) -> &str {
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> &str {
         &self.address
     }
 

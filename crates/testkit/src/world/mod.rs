@@ -641,10 +641,17 @@ impl Drop for World {
 /// # Errors
 /// It does not listen, or does not answer.
 pub async fn asked(state: &Path, path: &str) -> Result<(u16, String), String> {
+    let address = std::fs::read_to_string(state.join("ops.addr")).map_err(|error| error.to_string())?;
+    asked_at(address.trim(), path).await
+}
+
+/// The same of one whose address is known.
+///
+/// # Errors
+/// It does not listen, or does not answer.
+pub async fn asked_at(address: &str, path: &str) -> Result<(u16, String), String> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let text = |error: std::io::Error| error.to_string();
-    let address = std::fs::read_to_string(state.join("ops.addr")).map_err(text)?;
-    let address = address.trim();
     let exchange = async {
         let mut stream = tokio::net::TcpStream::connect(address).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");

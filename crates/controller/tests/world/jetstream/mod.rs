@@ -4,6 +4,7 @@
 mod foreign;
 mod logins;
 mod outages;
+mod replicas;
 mod room;
 
 use testkit::gitea::{JobId, Method};
