@@ -36,7 +36,7 @@ async fn pins(world: &World, arguments: &[&str]) -> (bool, String) {
 /// audit line.
 #[tokio::test]
 async fn a_name_that_changed_hands_is_refused_until_confirmed() {
-    let mut world = planned(Plan::capacity(1)).await;
+    let mut world = planned(Plan::capacity(1).embedded()).await;
     let build = || job("build", &["say here"]).repository("acme/app");
     let first = world.push_one(build().ids(4, 2));
     world.ends_as(first, Status::Success, SOON).await;

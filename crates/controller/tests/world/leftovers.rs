@@ -326,7 +326,7 @@ fn put_back(world: &World, files: &[(PathBuf, Vec<u8>)]) {
 /// the ended one nothing is made; it is executed once, and its message goes.
 #[tokio::test]
 async fn a_message_that_comes_back() {
-    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1")).await;
+    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1").embedded()).await;
     let first = running(&world, &["first"]).await[0];
     let second = world.push_one(job("second", &["gate second\nsay after"]));
     let is_queued = |world: &World| match world.queue().tasks() {

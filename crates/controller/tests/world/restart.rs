@@ -352,7 +352,7 @@ async fn a_second_signal_waits_for_nothing() {
 /// CMP-7, CMP-10: a signal that comes before anything runs ends the start, in order and at once.
 #[tokio::test]
 async fn a_signal_ends_a_start() {
-    let mut world = world(1).await;
+    let mut world = crate::planned(Plan::capacity(1).embedded()).await;
     assert!(world.sigterm(SOON).await.success());
     // The start waits 5 s for whoever holds the file, and then fails.
     let holder = rusqlite::Connection::open(world.state().join("queue.db")).unwrap();

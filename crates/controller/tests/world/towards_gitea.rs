@@ -104,7 +104,7 @@ fn attempts(world: &World) -> Vec<i64> {
 /// its cancel, and runs the rest in the order of their arrival.
 #[tokio::test]
 async fn what_waits_is_known_to_the_next_process() {
-    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "3")).await;
+    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "3").embedded()).await;
     let jobs = ["runs", "first", "unwanted", "last"].map(|key| {
         let script = if key == "runs" { "gate open".to_owned() } else { format!("say {key}") };
         world.push_one(job(key, &[&script]))

@@ -82,7 +82,8 @@ fn contradict(world: &World, task: i64) {
 /// and counted; its task is ended with a reason when it has waited too long, not before, and never runs.
 #[tokio::test]
 async fn what_contradicts_itself_ends_with_a_reason() {
-    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1").set("QUEUE_WAIT_LIMIT", "8s")).await;
+    let plan = Plan::capacity(1).set("LOOK_AHEAD", "1").set("QUEUE_WAIT_LIMIT", "8s");
+    let mut world = planned(plan.embedded()).await;
     let runs = world.push_one(job("runs", &["gate open"]));
     world.desk.arrived("open", 1, SOON).await;
     let waits = world.push_one(job("waits", &["say never"]));

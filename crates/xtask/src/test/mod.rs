@@ -3,6 +3,7 @@
 mod count;
 mod docs;
 mod links;
+mod second_queue;
 mod stage;
 
 use std::ffi::OsString;
@@ -59,10 +60,10 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     // comes in one piece at its end, and the rows in the order of this list.
     let (computed, unit, e2e) = tokio::join!(
         computed(root, &wanted),
-        stage_if(wanted(Only::Unit), || cargo_test("unit tests", root, unit_targets(root), UNIT_THREADS)),
+        stage_if(wanted(Only::Unit), || unit(root)),
         stage_if(wanted(Only::E2e), || cargo_test("end-to-end tests", root, test_targets(&[E2E]), E2E_THREADS)),
     );
-    rows.extend(computed.into_iter().chain(unit).chain(e2e));
+    rows.extend(computed.into_iter().chain(unit.into_iter().flatten()).chain(e2e));
     // What judges by the clock comes when the machine is free again.
     rows.extend(stage_if(wanted(Only::Soak), || drawn("soak", crate::soak::short(root))).await);
     rows.extend(
@@ -104,8 +105,14 @@ async fn computed(root: &Path, wanted: &impl Fn(Only) -> bool) -> Vec<Row> {
 }
 
 /// A stage that may not be wanted.
-async fn stage_if<S: Future<Output = Row>>(wanted: bool, stage: impl FnOnce() -> S) -> Option<Row> {
+async fn stage_if<S: Future>(wanted: bool, stage: impl FnOnce() -> S) -> Option<S::Output> {
     if wanted { Some(stage().await) } else { None }
+}
+
+/// All of them, then those of the World that are worth it with the other queue.
+async fn unit(root: &Path) -> [Row; 2] {
+    let all = cargo_test("unit tests", root, unit_targets(root), UNIT_THREADS).await;
+    [all, second_queue::stage(root, UNIT_THREADS).await]
 }
 
 /// Builds what the other stages run, before any of them does: a program must not be replaced under a test. Without the

@@ -87,8 +87,20 @@ pub(super) async fn command(stage: &str, root: &Path, program: impl Into<OsStrin
 
 /// `cargo test` of the whole workspace with some of its targets, so many tests at a time; every test counts.
 pub(super) async fn cargo_test(stage: &str, root: &Path, targets: Vec<String>, threads: u32) -> Row {
+    cargo_test_with(stage, root, targets, threads, &[]).await
+}
+
+/// As [`cargo_test`] with something more in the environment.
+pub(super) async fn cargo_test_with(
+    stage: &str,
+    root: &Path,
+    targets: Vec<String>,
+    threads: u32,
+    environment: &[(&str, &str)],
+) -> Row {
     let mut command = Command::new(super::cargo());
     command.args(["test", "--workspace", "--no-fail-fast"]).args(targets).current_dir(root);
+    command.envs(environment.iter().copied());
     command.env("RUST_TEST_THREADS", threads.to_string());
     let mut step = Step::begin(stage);
     let (tally, complaint) = match run(command, LIMIT, &mut step).await {

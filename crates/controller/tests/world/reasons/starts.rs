@@ -36,7 +36,7 @@ async fn no_slot() {
 /// NEW-29, NEW-15: somebody else writes the file of the queue for as long as a task may wait.
 #[tokio::test]
 async fn no_queue() {
-    let world = planned(Plan::capacity(1).set("QUEUE_WAIT_LIMIT", "7s")).await;
+    let world = planned(Plan::capacity(1).set("QUEUE_WAIT_LIMIT", "7s").embedded()).await;
     let holder = queue(&world);
     holder.execute_batch("BEGIN IMMEDIATE").unwrap();
     let unkept = world.push_one(job("unkept", &["say never"]));
@@ -49,7 +49,7 @@ async fn no_queue() {
 #[tokio::test]
 async fn no_executor() {
     const ATTEMPTS: u32 = 29;
-    let mut world = planned(Plan::capacity(3).set("OWNER_LIMIT", "1")).await;
+    let mut world = planned(Plan::capacity(3).set("OWNER_LIMIT", "1").embedded()).await;
     let first = world.push_one(job("first", &["gate end"]));
     world.desk.arrived("end", 1, SOON).await;
     let waits = world.push_one(job("waits", &["say never"]));
@@ -88,7 +88,7 @@ async fn no_claim() {
 /// NEW-29, NEW-54: the queue lost a task whose executor has not begun it, while no controller was there.
 #[tokio::test]
 async fn no_message() {
-    let mut world = planned(Plan::capacity(1)).await;
+    let mut world = planned(Plan::capacity(1).embedded()).await;
     let lost = world.push_one(job("lost", &["say never"]));
     world.eventually("its executor exists", SOON, |world| some(world.executors().len())).await;
     // The claim asks Gitea first.
