@@ -6,7 +6,7 @@ use std::time::Duration;
 use testkit::gitea::{Call, CallEnd, FaultSpec, Gitea, JobId, JobState, Latency, Method, Status};
 use testkit::outcome::Rule;
 use testkit::real::{Seen, Signal, eventually};
-use testkit::world::{Allowance, Plan, SOON, World, job};
+use testkit::world::{Allowance, Note, Plan, SOON, World, job};
 
 use crate::{planned, world};
 
@@ -156,6 +156,9 @@ async fn a_job_that_ends_while_the_controller_hangs_is_reported() {
     world.desk.open_gate("middle");
     world.eventually("the runner has gone", TWO_CALLS + SOON, |world| none(world.runners().len())).await;
     assert_eq!(world.gitea.state(job).status, Status::Running);
+    // It does not go because it gave up: it heard that its end is kept.
+    let kept = |notes: &[Note]| notes.iter().any(|note| note.verb == "final");
+    world.desk.until("the runner's report was taken", SOON, kept).await;
     world.go_on();
     assert_nothing_lost(&world, job).await;
     world.finish().await;
