@@ -123,9 +123,10 @@ async fn the_address_file_is_a_convenience() {
     std::fs::create_dir(dir.path().join("ops.addr.tmp")).unwrap();
     let ops = crate::config::Ops { listen: ([127, 0, 0, 1], 0).into(), address_file: dir.path().join("ops.addr") };
     let listener = address::bind(&ops).await.unwrap();
+    address::write_down(&ops, &listener).unwrap();
     assert_ne!(listener.local_addr().unwrap().port(), 0);
     assert_eq!(address::read(dir.path()), None);
     std::fs::remove_dir(dir.path().join("ops.addr.tmp")).unwrap();
-    let listener = address::bind(&ops).await.unwrap();
+    address::write_down(&ops, &listener).unwrap();
     assert_eq!(address::read(dir.path()), listener.local_addr().ok());
 }
