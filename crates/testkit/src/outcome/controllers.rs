@@ -83,7 +83,7 @@ impl<'a> Controllers<'a> {
 }
 
 /// How much of `interval` the others cover together.
-fn covered(interval: Interval, mut others: Vec<Interval>) -> Duration {
+pub(super) fn covered(interval: Interval, mut others: Vec<Interval>) -> Duration {
     others.sort_unstable();
     let (mut sum, mut from) = (Duration::ZERO, interval.0);
     for other in others {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use domain::reason::Reason;
 use runner_proto::runner::v1::Result as TaskResult;
 
-use super::{Controllers, Loss, Rule, TaskRecord, Violation};
+use super::controllers::covered;
+use super::{Controllers, Interval, Loss, Rule, TaskRecord, Violation};
 use crate::gitea::{Call, CallEnd, Method, Request, Status};
 use crate::stand_in::{CUT_OFF, name};
 
@@ -15,13 +16,19 @@ use crate::stand_in::{CUT_OFF, name};
 const WRITE: Duration = Duration::from_secs(1);
 
 /// A task that was handed out and that nobody kept: whether it was lost in the moment in which it may be. None of a task
-/// that somebody kept.
-pub(super) fn unkept(task: &TaskRecord, controllers: &Controllers<'_>) -> Option<Result<Loss, Violation>> {
+/// that somebody kept. While the queue takes nothing the moment lasts, and the task has signs of life.
+pub(super) fn unkept(
+    task: &TaskRecord,
+    controllers: &Controllers<'_>,
+    queue_away: &[Interval],
+) -> Option<Result<Loss, Violation>> {
     let fetch = task.fetch()?;
     let fetched_by = controllers.number_of(fetch);
     let answered = fetch.instant + fetch.took.unwrap_or_default();
+    let killed = controllers.get(fetched_by).and_then(|process| process.ended);
+    let write = WRITE + killed.map_or(Duration::ZERO, |(at, _)| covered((answered, at), queue_away.to_vec()));
     let by_a_keeper = |call: &&Call| {
-        let later = call.instant > answered + WRITE || controllers.number_of(call) > fetched_by;
+        let later = call.instant > answered + write || controllers.number_of(call) > fetched_by;
         later || heard_end(call) || call.told().is_some() || closes_log(call)
     };
     let mut others = task.calls.iter().filter(|call| call.method != Method::FetchTask);
@@ -30,7 +37,7 @@ pub(super) fn unkept(task: &TaskRecord, controllers: &Controllers<'_>) -> Option
     }
     // A cut connection takes an answer away as well, but nobody was killed then.
     let worked = controllers.get(fetched_by).and_then(|process| process.worked_until_killed(answered));
-    let in_the_moment = fetch.end != CallEnd::Cut && worked.is_some_and(|worked| worked <= WRITE);
+    let in_the_moment = fetch.end != CallEnd::Cut && worked.is_some_and(|worked| worked <= write);
     let evidence = format!("its FetchTask ended as {:?}; its controller was killed {worked:?} later", fetch.end);
     Some(match in_the_moment {
         true => Ok(Loss { task: task.task, evidence }),

@@ -37,6 +37,8 @@ pub struct Record {
     pub controllers: Vec<Controller>,
     /// When Gitea was away.
     pub away: Vec<Interval>,
+    /// When the queue took nothing: it was away, or it was about to be tried again.
+    pub queue_away: Vec<Interval>,
     /// What is on the host after everything has settled, each in words: folders, processes, mounts, messages.
     pub left: Vec<String>,
     /// What was seen to be wrong while it went on: executors above the capacity, messages that left the queue too early.
@@ -289,7 +291,7 @@ pub fn judge(record: &Record) -> Judgement {
     let controllers = Controllers::new(&record.controllers);
     let mut judgement = Judgement { violations: in_all(record, &controllers), lost: Vec::new() };
     for task in &record.tasks {
-        match ends::unkept(task, &controllers) {
+        match ends::unkept(task, &controllers, &record.queue_away) {
             Some(Ok(loss)) => judgement.lost.push(loss),
             Some(Err(violation)) => judgement.violations.push(violation),
             None => judgement.violations.extend(of_task(task, record, &controllers)),
@@ -327,7 +329,7 @@ fn in_all(record: &Record, controllers: &Controllers<'_>) -> Vec<Violation> {
 #[must_use]
 pub fn longest_gap(record: &Record) -> Duration {
     let controllers = Controllers::new(&record.controllers);
-    let kept = record.tasks.iter().filter(|task| ends::unkept(task, &controllers).is_none());
+    let kept = record.tasks.iter().filter(|task| ends::unkept(task, &controllers, &record.queue_away).is_none());
     kept.filter_map(|task| quiet::longest_gap(task, &record.away, &controllers)).max().unwrap_or_default()
 }
 

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::task::JoinHandle;
 
 use super::{Queue, Reader};
-use crate::real::{Error, NatsServer, NatsSettings};
+use crate::real::{Error, NatsServer, NatsSettings, Signal};
 
 /// The names that a controller uses on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +84,26 @@ impl Broker {
     /// The server, to be killed, frozen, and started again.
     pub async fn server(&self) -> MutexGuard<'_, NatsServer> {
         self.server.lock().await
+    }
+
+    /// Kills the server, or freezes it for [`Signal::Stop`], and brings it back after a while; the task ends when it is back.
+    pub fn strike(self: &Arc<Self>, signal: Signal, lasting: Duration) -> JoinHandle<Result<(), Error>> {
+        let (this, runtime) = (Arc::clone(self), tokio::runtime::Handle::current());
+        // A thread of its own: the wait for a server that starts cannot move between threads.
+        tokio::task::spawn_blocking(move || {
+            runtime.block_on(async {
+                let mut server = this.server.lock().await;
+                if signal == Signal::Stop {
+                    server.pause()?;
+                    tokio::time::sleep(lasting).await;
+                    server.resume();
+                    return Ok(());
+                }
+                server.kill();
+                tokio::time::sleep(lasting).await;
+                server.start_again().await
+            })
+        })
     }
 
     /// From the next start of the server on: other passwords for both users. Returns them.

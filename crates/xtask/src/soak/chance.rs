@@ -8,12 +8,15 @@ use fastrand::Rng;
 use testkit::gitea::{Away, FaultSpec, JobSpec, Method, StepSpec};
 use testkit::real::Signal;
 
+use super::Kind;
+
 /// Whom a blow strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     Controller,
     Executor,
     Runner,
+    Nats,
 }
 
 /// One blow.
@@ -50,8 +53,8 @@ pub(super) struct Job {
 }
 
 impl Blow {
-    pub(super) fn draw(rng: &mut Rng) -> Self {
-        const KINDS: [(Target, Signal, u32); 9] = [
+    pub(super) fn draw(rng: &mut Rng, queue: Kind) -> Self {
+        const KINDS: [(Target, Signal, u32); 11] = [
             (Target::Controller, Signal::Kill, 25),
             (Target::Controller, Signal::Terminate, 7),
             (Target::Controller, Signal::Stop, 5),
@@ -61,8 +64,11 @@ impl Blow {
             (Target::Runner, Signal::Kill, 18),
             (Target::Runner, Signal::Terminate, 8),
             (Target::Runner, Signal::Stop, 4),
+            (Target::Nats, Signal::Kill, 15),
+            (Target::Nats, Signal::Stop, 5),
         ];
-        let mut left = rng.u32(0..KINDS.iter().map(|kind| kind.2).sum());
+        let possible = |kind: &&(Target, Signal, u32)| queue == Kind::Jetstream || kind.0 != Target::Nats;
+        let mut left = rng.u32(0..KINDS.iter().filter(possible).map(|kind| kind.2).sum());
         let past = |kind: &&(Target, Signal, u32)| {
             let hit = left < kind.2;
             left = left.saturating_sub(kind.2);
@@ -152,11 +158,13 @@ mod tests {
     fn the_seed_decides_everything() {
         let blows = |seed| {
             let mut rng = Rng::with_seed(seed);
-            (0..50).map(|_| Blow::draw(&mut rng)).collect::<Vec<_>>()
+            (0..50).map(|_| Blow::draw(&mut rng, Kind::Jetstream)).collect::<Vec<_>>()
         };
         assert_eq!(blows(1), blows(1));
         assert_ne!(blows(1), blows(2));
         let targets: std::collections::BTreeSet<_> = blows(3).iter().map(|blow| blow.target).collect();
-        assert_eq!(targets.len(), 3);
+        assert_eq!(targets.len(), 4);
+        let mut rng = Rng::with_seed(3);
+        assert!((0..500).all(|_| Blow::draw(&mut rng, Kind::Embedded).target != Target::Nats));
     }
 }

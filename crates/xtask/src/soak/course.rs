@@ -13,7 +13,9 @@ use testkit::gitea::{Away, Gitea, JobId, Latency};
 use testkit::outcome::{Interval, Record, Rule, Slots, judge};
 use testkit::real::{Signal, signal};
 use testkit::world::{Plan, Programs, World, job};
+use tokio::task::JoinHandle;
 
+use super::Kind;
 use super::chance::{Blow, Job, Target};
 use crate::say::Step;
 
@@ -24,6 +26,10 @@ const ENDING: Duration = Duration::from_secs(120);
 
 /// Gitea hears of every held task every 5 s: one of which it did not hear for so long fills no place.
 const SILENT: Duration = Duration::from_secs(30);
+
+/// From the return of NATS until a task that it did not take is offered to it again: a connection is tried for 3.6 s apart at
+/// most, and then the pause between two publishes may have grown to 4 s.
+const OFFERED_AGAIN: Duration = Duration::from_secs(8);
 
 /// From the last blow until the last task has ended and nothing is left; a stray job is given 60 s after its end.
 const SETTLING: Duration = Duration::from_secs(240);
@@ -37,6 +43,7 @@ pub(super) struct Wanted {
     pub(super) kills: usize,
     pub(super) seed: u64,
     pub(super) jobs: usize,
+    pub(super) queue: Kind,
     /// No blow falls later than this.
     pub(super) limit: Duration,
 }
@@ -90,6 +97,9 @@ pub(super) struct Course {
     due: Vec<(Instant, Due)>,
     dying: BTreeMap<i64, Instant>,
     away: Vec<Interval>,
+    /// The blow to NATS that is not over.
+    nats: Option<JoinHandle<Result<(), testkit::real::Error>>>,
+    queue_away: Vec<Interval>,
     seen: Vec<(Rule, String)>,
     slots: Option<Slots>,
 }
@@ -101,6 +111,10 @@ impl Course {
         let look_ahead = wanted.jobs / 5;
         let plan =
             Plan::capacity(u32::try_from(capacity).unwrap_or(u32::MAX)).set("LOOK_AHEAD", look_ahead.to_string());
+        let plan = match wanted.queue {
+            Kind::Embedded => plan.embedded(),
+            Kind::Jetstream => plan.jetstream(),
+        };
         Self {
             world: World::start(programs, plan).await,
             account: Account::default(),
@@ -112,6 +126,8 @@ impl Course {
             due: Vec::new(),
             dying: BTreeMap::new(),
             away: Vec::new(),
+            nats: None,
+            queue_away: Vec::new(),
             seen: Vec::new(),
             slots: None,
             wanted,
@@ -129,6 +145,7 @@ impl Course {
         }
         let mut record = self.world.record();
         record.away.clone_from(&self.away);
+        record.queue_away.clone_from(&self.queue_away);
         record.seen.extend(std::mem::take(&mut self.seen));
         record.slots = self.slots;
         (record, self.account, self.world)
@@ -137,15 +154,15 @@ impl Course {
     async fn strike(&mut self, step: &mut Step) {
         let begun = Instant::now();
         let mut kills = 0;
-        let mut next = Blow::draw(&mut self.blows);
+        let mut next = Blow::draw(&mut self.blows, self.wanted.queue);
         let mut at = begun + next.after;
         while kills < self.wanted.kills && begun.elapsed() < self.wanted.limit {
-            self.look_around();
+            self.look_around().await;
             self.refill();
             if Instant::now() >= at {
                 let fell = self.fall(&next);
                 kills += usize::from(fell && next.kills());
-                next = Blow::draw(&mut self.blows);
+                next = Blow::draw(&mut self.blows, self.wanted.queue);
                 at = Instant::now() + next.after;
             }
             let ended = self.account.pushed - self.open.len();
@@ -155,13 +172,14 @@ impl Course {
     }
 
     /// Does what is due, and sees what has ended.
-    fn look_around(&mut self) {
+    async fn look_around(&mut self) {
         let now = Instant::now();
         let (due, later) = std::mem::take(&mut self.due).into_iter().partition(|(at, _)| *at <= now);
         self.due = later;
         let due: Vec<(Instant, Due)> = due;
         due.into_iter().for_each(|(_, due)| self.carry_out(due));
         self.mind_the_controller(now);
+        self.mind_nats().await;
         let gitea = &self.world.gitea;
         self.open.retain(|job| gitea.find(*job).is_some_and(|state| !state.status.is_end()));
         let executors = self.world.executors();
@@ -194,6 +212,14 @@ impl Course {
         if self.world.executors().iter().any(|name| name.starts_with(&format!("gitea-task-{task}-"))) {
             self.dying.insert(task, Instant::now());
         }
+    }
+
+    /// Waits for nobody: what it looks at is over.
+    async fn mind_nats(&mut self) {
+        let Some(over) = self.nats.take_if(|blow| blow.is_finished()) else { return };
+        let back =
+            over.await.map_err(|error| error.to_string()).and_then(|back| back.map_err(|error| error.to_string()));
+        self.seen.extend(back.err().map(|error| (Rule::EndedByItself, format!("NATS did not come back: {error}"))));
     }
 
     fn mind_the_controller(&mut self, now: Instant) {
@@ -249,8 +275,8 @@ impl Course {
         gitea.set_latency(Latency::default());
         let limit = Instant::now() + SETTLING;
         while Instant::now() < limit {
-            self.look_around();
-            let calm = self.due.is_empty() && self.state == State::Up;
+            self.look_around().await;
+            let calm = self.due.is_empty() && self.state == State::Up && self.nats.is_none();
             if calm && (self.open.is_empty() || self.only_lost_are_open()) {
                 break;
             }
@@ -264,6 +290,7 @@ impl Course {
         let open: Vec<i64> = self.open.iter().filter_map(|job| self.world.gitea.find(*job)?.task).collect();
         let mut record = Record::of(&self.world.gitea, &self.world.desk);
         record.controllers = self.world.controllers().to_vec();
+        record.queue_away.clone_from(&self.queue_away);
         record.tasks.retain(|task| open.contains(&task.task));
         open.len() == self.open.len() && judge(&record).lost.len() == open.len()
     }

@@ -37,12 +37,35 @@ pub(crate) struct Arguments {
     /// Jobs that wait or run at a time.
     #[arg(long, default_value_t = 20)]
     jobs: usize,
+    /// Where tasks wait; a NATS server is killed and frozen with the others.
+    #[arg(long, value_enum, default_value_t)]
+    queue: Kind,
     /// Stop killing after so many minutes, whatever was reached.
     #[arg(long, default_value_t = 60)]
     minutes: u64,
     /// Write the figures and violations into this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// Where tasks wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// In a file of the state folder.
+    #[default]
+    Embedded,
+    /// In a stream of a real NATS server.
+    Jetstream,
+}
+
+impl Kind {
+    /// Its word on the command line.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Jetstream => "jetstream",
+        }
+    }
 }
 
 /// The command.
@@ -52,6 +75,7 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         kills: arguments.kills,
         seed,
         jobs: arguments.jobs,
+        queue: arguments.queue,
         limit: Duration::from_secs(60 * arguments.minutes),
     };
     let (rows, tally) = soak(root, wanted).await?;
@@ -59,8 +83,8 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
 }
 
 /// A short soak whose choices are always the same, for the check of a change.
-pub(crate) async fn short(root: &Path) -> anyhow::Result<(Tally, Vec<String>)> {
-    let wanted = Wanted { kills: 15, seed: 1, jobs: 8, limit: Duration::from_secs(60) };
+pub(crate) async fn short(root: &Path, queue: Kind) -> anyhow::Result<(Tally, Vec<String>)> {
+    let wanted = Wanted { kills: 15, seed: 1, jobs: 8, queue, limit: Duration::from_secs(60) };
     // What is wrong has been told by then.
     soak(root, wanted).await.map(|(_, tally)| (tally, Vec::new()))
 }
@@ -80,14 +104,17 @@ async fn soak(root: &Path, wanted: Wanted) -> anyhow::Result<(Vec<Figure>, Tally
         rows.push(Figure { measure: format!("violation of {:?}", violation.rule), value: violation.to_string() });
     }
     judgement.lost.iter().for_each(|loss| say::result(&loss.to_string()));
-    let file = place.join(format!("seed-{}.txt", wanted.seed));
+    let file = place.join(format!("{}-seed-{}.txt", wanted.queue.word(), wanted.seed));
     let slowest = figures::killed_to_failure(&record, &account).into_iter().max();
     std::fs::write(&file, evidence(&record, &judgement, slowest, &world))
         .with_context(|| format!("write {}", file.display()))?;
     say::result(&format!("all that is known of these tasks: {}", file.display()));
     say::result(&format!(
-        "seed {}: cargo xtask soak --seed {0} --kills {} --jobs {}",
-        wanted.seed, wanted.kills, wanted.jobs
+        "seed {}: cargo xtask soak --seed {0} --kills {} --jobs {} --queue {}",
+        wanted.seed,
+        wanted.kills,
+        wanted.jobs,
+        wanted.queue.word()
     ));
     Ok((rows, tally(&record, &judgement)))
 }

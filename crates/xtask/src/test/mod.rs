@@ -15,6 +15,7 @@ use clap::ValueEnum;
 use crate::provision::{self, Part};
 use crate::rows::{Tally, conclude, table};
 use crate::say;
+use crate::soak::Kind;
 use stage::{Outcome, Row, cargo_test, command, inline};
 
 /// Check and test.
@@ -65,7 +66,9 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     );
     rows.extend(computed.into_iter().chain(unit.into_iter().flatten()).chain(e2e));
     // What judges by the clock comes when the machine is free again.
-    rows.extend(stage_if(wanted(Only::Soak), || drawn("soak", crate::soak::short(root))).await);
+    for (stage, queue) in [("soak", Kind::Embedded), ("soak on JetStream", Kind::Jetstream)] {
+        rows.extend(stage_if(wanted(Only::Soak), || drawn(stage, crate::soak::short(root, queue))).await);
+    }
     rows.extend(
         stage_if(wanted(Only::CrashMatrix), || drawn("crash matrix", crate::crash_matrix::sample(root, POINTS))).await,
     );

@@ -6,7 +6,7 @@ use testkit::gitea::Latency;
 use testkit::real::{Process, Signal};
 
 use super::super::chance::{Blow, Target, Weather};
-use super::{Course, Due, State, Struck};
+use super::{Course, Due, OFFERED_AGAIN, State, Struck};
 
 impl Course {
     /// Lets a blow fall; false when there is nobody whom it could strike.
@@ -18,6 +18,7 @@ impl Course {
             Target::Controller => self.strike_controller(blow),
             Target::Executor => self.strike_process(blow, &self.world.executor_processes()),
             Target::Runner => self.strike_process(blow, &self.world.runners()),
+            Target::Nats => self.strike_nats(blow),
         };
         if struck {
             *self.account.blows.entry((blow.target, word(blow.signal))).or_default() += 1;
@@ -60,6 +61,16 @@ impl Course {
             }
             _ => return false,
         }
+        true
+    }
+
+    fn strike_nats(&mut self, blow: &Blow) -> bool {
+        if self.nats.is_some() {
+            return false;
+        }
+        let now = Instant::now();
+        self.queue_away.push((now, now + blow.lasting + OFFERED_AGAIN));
+        self.nats = Some(self.world.broker().strike(blow.signal, blow.lasting));
         true
     }
 

@@ -207,6 +207,7 @@ impl Replica {
 }
 
 impl Drop for Replica {
+    #[expect(clippy::print_stderr, reason = "only a failed test shows it")]
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
             let _gone_already = process.kill();

@@ -15,6 +15,7 @@ const ORDERLY: Duration = Duration::from_secs(3);
 /// NEW-59: after a kill.
 const KILLED: Duration = Duration::from_secs(20);
 
+#[expect(clippy::print_stderr, reason = "a figure that a person may ask for with --nocapture")]
 fn say(what: &str, took: Duration) {
     eprintln!("figure: {what}: {:.2} s", took.as_secs_f64());
 }
