@@ -44,6 +44,7 @@ async fn the_ways_to_ask() {
         crate::config::Ops { listen: crate::args::STANDALONE_OPS, address_file: dir.path().join("ops.addr") };
     assert!(client::of_state(dir.path()).is_err());
     let listener = address::bind(&settings).await.unwrap();
+    address::write_down(&settings, &listener).unwrap();
     let (ops, shutdown) = (ops(), CancellationToken::new());
     let served = tokio::spawn(serve(listener, ops.clone(), shutdown.clone()));
     let at = client::of_state(dir.path()).unwrap();
@@ -87,6 +88,7 @@ async fn a_clock_that_was_set_changes_no_answer() {
     let settings =
         crate::config::Ops { listen: crate::args::STANDALONE_OPS, address_file: dir.path().join("ops.addr") };
     let listener = address::bind(&settings).await.unwrap();
+    address::write_down(&settings, &listener).unwrap();
     let began = Timestamp::now() - Duration::from_secs(3600);
     let ops = Ops { clock: Clock::saying(began), ..ops() };
     let served = tokio::spawn(serve(listener, ops.clone(), CancellationToken::new()));

@@ -71,7 +71,12 @@ impl Inner {
             if let Some(reply) = lease
                 && let Err(failure) = self.worker.acknowledge(&reply).await
             {
-                tracing::debug!(component = "queue", assignment = %key.id, ?failure, "no answer to an acknowledgement");
+                tracing::warn!(
+                    component = "queue",
+                    assignment = %key.id,
+                    ?failure,
+                    "no answer to an acknowledgement; the message is taken out by its place"
+                );
             }
             if self.lies_at(key, place).await? {
                 self.worker.delete(&self.names.stream, place).await?;
