@@ -14,6 +14,7 @@ mod mixed_versions;
 mod mutations;
 mod proto;
 mod provision;
+mod queue_kind;
 mod rows;
 mod samples;
 mod say;

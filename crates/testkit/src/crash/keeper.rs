@@ -18,9 +18,10 @@ use tokio::task::JoinHandle;
 use super::stage::Cast;
 use super::wire::Proxy;
 use super::writes::Tracer;
-use super::{Register, judge, names};
+use super::{Register, Relay, judge, names};
 use crate::gitea::Method;
 use crate::outcome::{Controller, Death, Interval};
+use crate::queue::Queue;
 use crate::real::{Process, Signal, Standalone};
 use crate::world::executors;
 
@@ -47,6 +48,11 @@ pub(super) struct Surroundings {
     pub(super) register: Arc<Register>,
     pub(super) cast: Arc<Cast>,
     pub(super) proxy: Proxy,
+    /// To the queue, where it lies behind a wire.
+    pub(super) relay: Option<Relay>,
+    pub(super) queue: Queue,
+    /// Where a server of that queue stores and logs.
+    pub(super) stored: Vec<PathBuf>,
     pub(super) watched: Watched,
 }
 
@@ -165,6 +171,9 @@ async fn next(
     gone(pid).await?;
     let ended = Instant::now();
     tokio::time::timeout(SETTLED, around.proxy.settled()).await.context("calls of a dead controller are under way")?;
+    if let Some(relay) = &around.relay {
+        tokio::time::timeout(SETTLED, relay.settled()).await.context("a dead controller is connected to NATS")?;
+    }
     let mut standalone = standalone.lock().await;
     around.register.victim(None);
     let status = standalone.exited()?.context("the controller has gone and is still there")?;
@@ -259,11 +268,18 @@ impl Surroundings {
             last.ended = Some((at, if killed { Death::Killed } else { Death::InOrder }));
         }
         seen.unregistered |= self.cast.gitea.counters().declares == 0;
-        match judge::stored(&self.state()) {
+        let stored = match &self.queue {
+            Queue::Embedded(state) => judge::stored(state),
+            Queue::JetStream(_) => self.queue.tasks().map_err(anyhow::Error::msg),
+        };
+        match stored {
             Ok(stored) => seen.lost.extend(self.last_fetched().filter(|task| self.is_unknown(*task, &stored))),
             Err(error) => seen.wrong.push(format!("the queue cannot be read after the end: {error:#}")),
         }
         seen.wrong.extend(judge::secrets_in_clear(&self.state(), &self.cast.gitea));
+        for place in &self.stored {
+            seen.wrong.extend(judge::secrets_in_clear(place, &self.cast.gitea));
+        }
     }
 
     /// The loop asks again only when what it got is stored, so only the last task of a process can be on its way.

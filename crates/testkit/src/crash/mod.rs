@@ -7,7 +7,8 @@
 //! here looks inside it.
 //!
 //! What is general and what is Gitea's: [`Register`] numbers boundaries and kills, whatever they are. The proxy carries
-//! HTTP to any server, by names that somebody else gives its requests. Only [`names`] knows Gitea's protocol.
+//! HTTP to any server, by names that somebody else gives its requests; a [relay] does the same for NATS. Only [`names`]
+//! knows what is said to Gitea, and what we keep in NATS.
 
 mod judge;
 mod keeper;
@@ -15,6 +16,7 @@ mod names;
 mod play;
 mod point;
 mod register;
+mod relay;
 mod scene;
 mod stage;
 mod wire;
@@ -23,5 +25,6 @@ mod writes;
 pub use play::{Verdict, record, strike};
 pub use point::{Boundary, Kind, Moment, NoPoint, Point};
 pub use register::Register;
+pub use relay::{Name as MessageName, Relay};
 pub use scene::Scene;
 pub use wire::{Name, Proxy};

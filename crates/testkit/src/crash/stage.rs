@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use super::keeper::{Keeper, Surroundings, Watched};
 use super::wire::Proxy;
-use super::{Register, Scene, judge, names};
+use super::{Register, Relay, Scene, judge, names};
 use crate::gitea::{Gitea, JobId, JobSpec, Scope, Status};
-use crate::queue::Queue;
+use crate::queue::{Broker, Engine, Queue};
 use crate::real::{Signal, workplace};
 use crate::stand_in;
 use crate::world::{Desk, Programs, executors};
@@ -56,13 +56,43 @@ pub(super) struct Stage {
     pub(super) desk: Desk,
     pub(super) register: Arc<Register>,
     pub(super) keeper: Keeper,
+    queue: Queue,
+    // After the keeper: its controllers go first.
+    _broker: Option<Arc<Broker>>,
     dir: TempDir,
+}
+
+/// The queue of a run from outside, and the way to it where that is a wire.
+struct Back {
+    queue: Queue,
+    broker: Option<Arc<Broker>>,
+    relay: Option<Relay>,
+    settings: Vec<String>,
+}
+
+impl Back {
+    async fn open(
+        engine: &Engine,
+        cast: &Arc<Cast>,
+        register: &Arc<Register>,
+        dir: &std::path::Path,
+    ) -> anyhow::Result<Self> {
+        let (Some(broker), names) = engine.broker().await else {
+            let queue = Queue::Embedded(dir.join("state"));
+            return Ok(Self { queue, broker: None, relay: None, settings: Vec::new() });
+        };
+        let relay =
+            Relay::start(broker.port(), names::nats::of_messages(Arc::clone(cast)), Arc::clone(register)).await?;
+        let settings = broker.settings_of(&names, &relay.url(), dir)?;
+        Ok(Self { queue: broker.queue(&names), broker: Some(broker), relay: Some(relay), settings })
+    }
 }
 
 impl Stage {
     pub(super) async fn set(
         programs: &Programs,
         scene: Scene,
+        engine: &Engine,
         register: Arc<Register>,
         watched: Watched,
     ) -> anyhow::Result<Self> {
@@ -76,11 +106,13 @@ impl Stage {
         let (desk, dir) = (Desk::open().await?, workplace(&programs.place)?);
         let (runner, own) = (dir.path().join("stand-in-runner"), std::env::current_exe()?);
         stand_in::program(&runner, &own, programs.stand_in, desk.address(), scene.runners(), stand_in::VERSION)?;
+        let back = Back::open(engine, &cast, &register, dir.path()).await?;
+        let of_queue = back.settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]);
         let settings = crate::real::Settings {
             program: programs.controller.clone(),
             capacity: 1,
             labels: Vec::new(),
-            arguments: scene.settings(&own),
+            arguments: scene.settings(&own).into_iter().chain(of_queue).collect(),
             environment: [("LOG_LEVEL".to_owned(), "debug".to_owned())].into(),
             user: None,
         };
@@ -89,10 +121,13 @@ impl Stage {
             register: Arc::clone(&register),
             cast: Arc::clone(&cast),
             proxy,
+            relay: back.relay,
+            queue: back.queue.clone(),
+            stored: back.broker.as_ref().map(|broker| broker.stored().to_vec()).unwrap_or_default(),
             watched,
         };
         let keeper = Keeper::start(settings, around, runner).await?;
-        Ok(Self { cast, desk, register, keeper, dir })
+        Ok(Self { cast, desk, register, keeper, queue: back.queue, _broker: back.broker, dir })
     }
 
     /// Waits until the controller asks for work, and opens the register: its start is part of another scene.
@@ -171,7 +206,7 @@ impl Stage {
         let folders = std::fs::read_dir(state.join("executors")).into_iter().flatten().flatten();
         let mut left: Vec<String> =
             folders.map(|entry| format!("executors/{}", entry.file_name().to_string_lossy())).collect();
-        left.extend(Queue::Embedded(state).left(|task| format!("the message of {}", self.cast.job_of_task(task))));
+        left.extend(self.queue.left(|task| format!("the message of {}", self.cast.job_of_task(task))));
         // To look for processes means to read all of the process table.
         if left.is_empty() {
             let processes = self.keeper.processes().await;

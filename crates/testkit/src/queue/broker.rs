@@ -88,21 +88,18 @@ impl Broker {
 
     /// Kills the server, or freezes it for [`Signal::Stop`], and brings it back after a while; the task ends when it is back.
     pub fn strike(self: &Arc<Self>, signal: Signal, lasting: Duration) -> JoinHandle<Result<(), Error>> {
-        let (this, runtime) = (Arc::clone(self), tokio::runtime::Handle::current());
-        // A thread of its own: the wait for a server that starts cannot move between threads.
-        tokio::task::spawn_blocking(move || {
-            runtime.block_on(async {
-                let mut server = this.server.lock().await;
-                if signal == Signal::Stop {
-                    server.pause()?;
-                    tokio::time::sleep(lasting).await;
-                    server.resume();
-                    return Ok(());
-                }
-                server.kill();
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            let mut server = this.server.lock().await;
+            if signal == Signal::Stop {
+                server.pause()?;
                 tokio::time::sleep(lasting).await;
-                server.start_again().await
-            })
+                server.resume();
+                return Ok(());
+            }
+            server.kill();
+            tokio::time::sleep(lasting).await;
+            server.start_again().await
         })
     }
 
@@ -129,15 +126,27 @@ impl Broker {
         &self.url
     }
 
+    /// The port for clients.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// A connection of the test's own, by a user who may do anything.
     ///
     /// # Errors
     /// The server cannot be reached.
     pub async fn client(&self) -> Result<async_nats::Client, async_nats::ConnectError> {
+        self.client_at(&self.url).await
+    }
+
+    /// The same by another address.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub async fn client_at(&self, url: &str) -> Result<async_nats::Client, async_nats::ConnectError> {
         let (user, password) = JUDGE;
-        async_nats::ConnectOptions::with_user_and_password(user.to_owned(), password.to_owned())
-            .connect(&self.url)
-            .await
+        async_nats::ConnectOptions::with_user_and_password(user.to_owned(), password.to_owned()).connect(url).await
     }
 
     /// What lies in a stream of this server.

@@ -17,12 +17,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::mutations::{draw, of_commit};
+use crate::queue_kind::QueueKind;
 use crate::rows::{Tally, conclude, table};
 use crate::say::{self, Step};
 
 /// Kill the controller at each of its boundaries, start it anew, and judge what follows.
 ///
-/// A boundary is a call to Gitea or a change of the state folder. Scenes are played twice to record them; then each is
+/// A boundary is a call to Gitea or to NATS, or a change of the state folder. Scenes are played twice to record them; then each is
 /// struck in a run of its own: calls before they are forwarded, between their effect and the answer, and after the
 /// answer; changes before they are made. Nothing is judged by the program's own words.
 #[derive(clap::Args)]
@@ -39,6 +40,9 @@ pub(crate) struct Arguments {
     /// Runs at a time.
     #[arg(long, value_name = "COUNT", default_value_t = AT_A_TIME)]
     jobs: usize,
+    /// Where tasks wait; the calls to NATS are boundaries too.
+    #[arg(long, value_enum, default_value_t)]
+    queue: QueueKind,
     /// Print the points, and strike none.
     #[arg(long)]
     list: bool,
@@ -75,8 +79,8 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     let mut points = match arguments.only.parse() {
         Ok(point) => vec![point],
         Err(_) => {
-            let all = points(&programs, arguments.jobs).await?;
-            complaints = plan::below_the_floor(&all);
+            let all = points(&programs, arguments.queue, arguments.jobs).await?;
+            complaints = plan::below_the_floor(&all, arguments.queue);
             all.into_iter().filter(|point| point.to_string().contains(&arguments.only)).collect()
         }
     };
@@ -90,7 +94,7 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         return Ok(ExitCode::SUCCESS);
     }
     let stories = stories(root)?;
-    let rows = judge(&programs, points, arguments.jobs, &stories).await?;
+    let rows = judge(&programs, points, (arguments.queue, arguments.jobs), &stories).await?;
     say::result(&summary(&rows));
     complaints.extend(too_many_unreached(&rows));
     complaints.iter().for_each(|complaint| say::line(complaint));
@@ -99,15 +103,15 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
 }
 
 /// A drawn part, for the checks of every change.
-pub(crate) async fn sample(root: &Path, count: usize) -> anyhow::Result<(Tally, Vec<String>)> {
+pub(crate) async fn sample(root: &Path, queue: QueueKind, count: usize) -> anyhow::Result<(Tally, Vec<String>)> {
     let (programs, _kept) = programs(root).await?;
     let programs = Arc::new(programs);
-    let mut points = points(&programs, AT_A_TIME).await?;
-    let mut complaints = plan::below_the_floor(&points);
+    let mut points = points(&programs, queue, AT_A_TIME).await?;
+    let mut complaints = plan::below_the_floor(&points, queue);
     let seed = of_commit(root)?;
     say::line(&format!("{count} of {} points, --seed {seed}", points.len()));
     draw(&mut points, count, seed);
-    let rows = judge(&programs, points, AT_A_TIME, &stories(root)?).await?;
+    let rows = judge(&programs, points, (queue, AT_A_TIME), &stories(root)?).await?;
     complaints.extend(too_many_unreached(&rows));
     let tally = rows.iter().filter_map(Row::tally).chain(complaints.iter().map(|_| Tally::one(false))).sum();
     Ok((tally, complaints))
@@ -140,14 +144,14 @@ fn stories(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Every scene is recorded twice and gives its points: what is met in one recording only depends on the clock.
-async fn points(programs: &Arc<Programs>, jobs: usize) -> anyhow::Result<Vec<Point>> {
+async fn points(programs: &Arc<Programs>, queue: QueueKind, jobs: usize) -> anyhow::Result<Vec<Point>> {
     let mut step = Step::begin("record the scenes");
     let (mut runs, seats) = (JoinSet::new(), Arc::new(Semaphore::new(jobs)));
     for scene in Scene::ALL.into_iter().chain(Scene::ALL) {
         let (programs, seats) = (Arc::clone(programs), Arc::clone(&seats));
         runs.spawn(async move {
             let _seat = seats.acquire_owned().await?;
-            Ok::<_, anyhow::Error>((scene, record(&programs, scene).await?))
+            Ok::<_, anyhow::Error>((scene, record(&programs, scene, &queue.engine()).await?))
         });
     }
     let mut recordings = Vec::new();
@@ -161,7 +165,12 @@ async fn points(programs: &Arc<Programs>, jobs: usize) -> anyhow::Result<Vec<Poi
     Ok(points)
 }
 
-async fn judge(programs: &Arc<Programs>, points: Vec<Point>, jobs: usize, stories: &Path) -> anyhow::Result<Vec<Row>> {
+async fn judge(
+    programs: &Arc<Programs>,
+    points: Vec<Point>,
+    (queue, jobs): (QueueKind, usize),
+    stories: &Path,
+) -> anyhow::Result<Vec<Row>> {
     let (mut runs, seats, count) = (JoinSet::new(), Arc::new(Semaphore::new(jobs)), points.len());
     let mut step = Step::begin(format!("{count} points"));
     for point in points {
@@ -169,7 +178,7 @@ async fn judge(programs: &Arc<Programs>, points: Vec<Point>, jobs: usize, storie
         runs.spawn(async move {
             let _seat = seats.acquire_owned().await;
             let started = Instant::now();
-            let verdict = reached(&programs, &point).await;
+            let verdict = reached(&programs, &point, queue).await;
             (point, verdict, started.elapsed().as_secs_f64())
         });
     }
@@ -177,7 +186,7 @@ async fn judge(programs: &Arc<Programs>, points: Vec<Point>, jobs: usize, storie
     while let Some(struck) = runs.join_next().await {
         let (point, verdict, seconds) = struck?;
         let row = row(&point, verdict, seconds, &stories.join(format!("{}.log", rows.len() + 1)));
-        complain(&row);
+        complain(&row, queue);
         rows.push(row);
         let failed = rows.iter().filter(|row| row.verdict == "FAILED").count();
         step.tick(&format!("{} judged, {failed} failed", rows.len()));
@@ -187,13 +196,13 @@ async fn judge(programs: &Arc<Programs>, points: Vec<Point>, jobs: usize, storie
     Ok(rows)
 }
 
-async fn reached(programs: &Programs, point: &Point) -> anyhow::Result<Verdict> {
-    let mut verdict = strike(programs, point).await?;
+async fn reached(programs: &Programs, point: &Point, queue: QueueKind) -> anyhow::Result<Verdict> {
+    let mut verdict = strike(programs, point, &queue.engine()).await?;
     for _ in 1..TRIES {
         if !matches!(verdict, Verdict::NotReached) {
             break;
         }
-        verdict = strike(programs, point).await?;
+        verdict = strike(programs, point, &queue.engine()).await?;
     }
     Ok(verdict)
 }
@@ -222,10 +231,10 @@ impl Row {
     }
 }
 
-fn complain(row: &Row) {
+fn complain(row: &Row, queue: QueueKind) {
     if row.verdict == "FAILED" {
         say::line(&format!("\n{}: FAILED\n  {}", row.point, row.wrong.join("\n  ")));
-        say::line(&format!("  again: cargo xtask crash-matrix --only '{}'", row.point));
+        say::line(&format!("  again: cargo xtask crash-matrix --queue {} --only '{}'", queue.word(), row.point));
     }
 }
 

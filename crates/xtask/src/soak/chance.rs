@@ -8,7 +8,7 @@ use fastrand::Rng;
 use testkit::gitea::{Away, FaultSpec, JobSpec, Method, StepSpec};
 use testkit::real::Signal;
 
-use super::Kind;
+use crate::queue_kind::QueueKind;
 
 /// Whom a blow strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +53,7 @@ pub(super) struct Job {
 }
 
 impl Blow {
-    pub(super) fn draw(rng: &mut Rng, queue: Kind) -> Self {
+    pub(super) fn draw(rng: &mut Rng, queue: QueueKind) -> Self {
         const KINDS: [(Target, Signal, u32); 11] = [
             (Target::Controller, Signal::Kill, 25),
             (Target::Controller, Signal::Terminate, 7),
@@ -67,7 +67,7 @@ impl Blow {
             (Target::Nats, Signal::Kill, 15),
             (Target::Nats, Signal::Stop, 5),
         ];
-        let possible = |kind: &&(Target, Signal, u32)| queue == Kind::Jetstream || kind.0 != Target::Nats;
+        let possible = |kind: &&(Target, Signal, u32)| queue == QueueKind::Jetstream || kind.0 != Target::Nats;
         let mut left = rng.u32(0..KINDS.iter().filter(possible).map(|kind| kind.2).sum());
         let past = |kind: &&(Target, Signal, u32)| {
             let hit = left < kind.2;
@@ -158,13 +158,13 @@ mod tests {
     fn the_seed_decides_everything() {
         let blows = |seed| {
             let mut rng = Rng::with_seed(seed);
-            (0..50).map(|_| Blow::draw(&mut rng, Kind::Jetstream)).collect::<Vec<_>>()
+            (0..50).map(|_| Blow::draw(&mut rng, QueueKind::Jetstream)).collect::<Vec<_>>()
         };
         assert_eq!(blows(1), blows(1));
         assert_ne!(blows(1), blows(2));
         let targets: std::collections::BTreeSet<_> = blows(3).iter().map(|blow| blow.target).collect();
         assert_eq!(targets.len(), 4);
         let mut rng = Rng::with_seed(3);
-        assert!((0..500).all(|_| Blow::draw(&mut rng, Kind::Embedded).target != Target::Nats));
+        assert!((0..500).all(|_| Blow::draw(&mut rng, QueueKind::Embedded).target != Target::Nats));
     }
 }

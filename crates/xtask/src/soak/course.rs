@@ -15,8 +15,8 @@ use testkit::real::{Signal, signal};
 use testkit::world::{Plan, Programs, World, job};
 use tokio::task::JoinHandle;
 
-use super::Kind;
 use super::chance::{Blow, Job, Target};
+use crate::queue_kind::QueueKind;
 use crate::say::Step;
 
 const LOOK: Duration = Duration::from_millis(20);
@@ -43,7 +43,7 @@ pub(super) struct Wanted {
     pub(super) kills: usize,
     pub(super) seed: u64,
     pub(super) jobs: usize,
-    pub(super) queue: Kind,
+    pub(super) queue: QueueKind,
     /// No blow falls later than this.
     pub(super) limit: Duration,
 }
@@ -111,10 +111,7 @@ impl Course {
         let look_ahead = wanted.jobs / 5;
         let plan =
             Plan::capacity(u32::try_from(capacity).unwrap_or(u32::MAX)).set("LOOK_AHEAD", look_ahead.to_string());
-        let plan = match wanted.queue {
-            Kind::Embedded => plan.embedded(),
-            Kind::Jetstream => plan.jetstream(),
-        };
+        let plan = Plan { engine: wanted.queue.engine(), ..plan };
         Self {
             world: World::start(programs, plan).await,
             account: Account::default(),

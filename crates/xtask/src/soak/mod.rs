@@ -17,6 +17,7 @@ use anyhow::Context as _;
 use testkit::outcome::{Judgement, Record, Rule, TaskRecord, judge};
 use testkit::world::{Programs, World};
 
+use crate::queue_kind::QueueKind;
 use crate::rows::{Tally, conclude, table};
 use crate::say;
 use course::{Course, Wanted};
@@ -39,33 +40,13 @@ pub(crate) struct Arguments {
     jobs: usize,
     /// Where tasks wait; a NATS server is killed and frozen with the others.
     #[arg(long, value_enum, default_value_t)]
-    queue: Kind,
+    queue: QueueKind,
     /// Stop killing after so many minutes, whatever was reached.
     #[arg(long, default_value_t = 60)]
     minutes: u64,
     /// Write the figures and violations into this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-/// Where tasks wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum Kind {
-    /// In a file of the state folder.
-    #[default]
-    Embedded,
-    /// In a stream of a real NATS server.
-    Jetstream,
-}
-
-impl Kind {
-    /// Its word on the command line.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Embedded => "embedded",
-            Self::Jetstream => "jetstream",
-        }
-    }
 }
 
 /// The command.
@@ -83,7 +64,7 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
 }
 
 /// A short soak whose choices are always the same, for the check of a change.
-pub(crate) async fn short(root: &Path, queue: Kind) -> anyhow::Result<(Tally, Vec<String>)> {
+pub(crate) async fn short(root: &Path, queue: QueueKind) -> anyhow::Result<(Tally, Vec<String>)> {
     let wanted = Wanted { kills: 15, seed: 1, jobs: 8, queue, limit: Duration::from_secs(60) };
     // What is wrong has been told by then.
     soak(root, wanted).await.map(|(_, tally)| (tally, Vec::new()))

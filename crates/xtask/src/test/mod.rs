@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 
 use crate::provision::{self, Part};
+use crate::queue_kind::QueueKind;
 use crate::rows::{Tally, conclude, table};
 use crate::say;
-use crate::soak::Kind;
 use stage::{Outcome, Row, cargo_test, command, inline};
 
 /// Check and test.
@@ -66,12 +66,13 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     );
     rows.extend(computed.into_iter().chain(unit.into_iter().flatten()).chain(e2e));
     // What judges by the clock comes when the machine is free again.
-    for (stage, queue) in [("soak", Kind::Embedded), ("soak on JetStream", Kind::Jetstream)] {
+    for (stage, queue) in [("soak", QueueKind::Embedded), ("soak on JetStream", QueueKind::Jetstream)] {
         rows.extend(stage_if(wanted(Only::Soak), || drawn(stage, crate::soak::short(root, queue))).await);
     }
-    rows.extend(
-        stage_if(wanted(Only::CrashMatrix), || drawn("crash matrix", crate::crash_matrix::sample(root, POINTS))).await,
-    );
+    for (stage, queue, points) in CRASHES {
+        let sampled = || drawn(stage, crate::crash_matrix::sample(root, queue, points));
+        rows.extend(stage_if(wanted(Only::CrashMatrix), sampled).await);
+    }
     rows.extend(
         stage_if(wanted(Only::MixedVersions), || drawn("mixed versions", crate::mixed_versions::with_the_last(root)))
             .await,
@@ -139,8 +140,9 @@ fn test_targets(names: &[&str]) -> Vec<String> {
 /// How many mutations a check of a change tries.
 const MUTATIONS: usize = 5;
 
-/// At how many points of the crash matrix a check of a change kills.
-const POINTS: usize = 16;
+/// At how many points of each crash matrix a check of a change kills.
+const CRASHES: [(&str, QueueKind, usize); 2] =
+    [("crash matrix", QueueKind::Embedded, 16), ("crash matrix on JetStream", QueueKind::Jetstream, 8)];
 
 /// A stage that judges a drawn part, with what there is to complain of.
 async fn drawn(stage: &str, part: impl Future<Output = anyhow::Result<(Tally, Vec<String>)>>) -> Row {

@@ -26,7 +26,6 @@ use tokio::time::{Instant, sleep, timeout};
 use super::cache::{Cache, Program};
 use super::error::tail;
 use super::leash::Leash;
-use super::poll::{Seen, eventually};
 use super::processes::{Signal, send};
 use super::{Error, http};
 use port::Port;
@@ -34,6 +33,8 @@ use settings::Route;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks at a server that is being started.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A server that is being started answers late rather than never.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
@@ -197,19 +198,21 @@ impl NatsServer {
 
     /// Waits until it is ready; one that is not in time is killed.
     async fn ready(&mut self) -> Result<(), Error> {
-        let what = format!("nats-server {} is ready", self.name);
-        let ready = eventually(&what, START_LIMIT, async || {
-            self.still_runs()?;
-            Ok(match self.look("/healthz").await {
-                Ok(_) => Seen::Done(()),
-                Err(last) => Seen::NotYet(last),
-            })
-        });
-        let ready = ready.await;
-        if ready.is_err() {
-            self.kill();
-        }
-        ready
+        // Not by `eventually`: what waits in a closure cannot move between threads.
+        let end = Instant::now() + START_LIMIT;
+        let error = loop {
+            if let Err(error) = self.still_runs() {
+                break error;
+            }
+            let Err(last) = self.look("/healthz").await else { return Ok(()) };
+            if Instant::now() >= end {
+                let what = format!("nats-server {} is ready", self.name);
+                break Error::Deadline { what, limit: START_LIMIT, last };
+            }
+            sleep(LOOK_AGAIN).await;
+        };
+        self.kill();
+        Err(error)
     }
 
     fn still_runs(&mut self) -> Result<(), Error> {

@@ -1,6 +1,8 @@
 //! What the boundaries of one-host mode are called: Gitea's calls by method, job and content, changes of the state folder
 //! by system call and path. A name must be the same in every run of a scene.
 
+pub(super) mod nats;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
