@@ -225,8 +225,8 @@ impl Api {
         }
     }
 
-    /// Waits for a connection. What is sent without one goes out later, when nobody listens for its answer any more: a
-    /// message would be in nobody's hand for a minute.
+    /// Waits for a connection. What is sent without one goes out later, when the call has long failed and nobody listens for
+    /// its answer any more.
     async fn connected(&self) {
         while !self.is_connected() {
             tokio::time::sleep(CONNECTED_YET).await;
