@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::api::Handed;
 use super::failure::Failure;
@@ -13,22 +14,14 @@ use crate::queue::ledger::Ledger as _;
 use crate::queue::{Delivery, Key, QueueError};
 use domain::id::Backend;
 
+/// How often a consumer without a leader is asked again.
+const LEADER_YET: Duration = Duration::from_millis(50);
+
 impl Inner {
     pub(super) async fn pull(this: &Arc<Self>, backend: Backend, now: Timestamp) -> Result<Option<Leased>, QueueError> {
         let durable = this.names.durable(backend);
         loop {
-            let handed = match this.worker.pull(&this.names.stream, &durable).await {
-                Ok(handed) => handed,
-                // Somebody removed it (CON-4), of which an old server says nothing: made again, and if that does not help
-                // the pass says so.
-                Err(failure @ (Failure::Nobody { .. } | Failure::Refused { .. } | Failure::Silent { .. })) => {
-                    tracing::debug!(component = "queue", consumer = durable, ?failure, "nobody hands out");
-                    let _turn = this.shaping.lock().await;
-                    consumer::set_right(&this.worker, &this.names, this.pace.ack_wait, backend).await?;
-                    this.worker.pull(&this.names.stream, &durable).await?
-                }
-                Err(failure) => return Err(failure.into()),
-            };
+            let handed = this.next(&durable, backend).await?;
             let Some(handed) = handed else { return Ok(None) };
             match this.judge(&handed, backend, now).await {
                 Ok(Some((key, attempts))) => return Ok(Some(Leased::new(this, key, attempts, handed))),
@@ -37,6 +30,26 @@ impl Inner {
                     this.worker.give_back(&handed.reply, Duration::ZERO).await;
                     return Err(error);
                 }
+            }
+        }
+    }
+
+    /// What the consumer hands out. Somebody may have removed it (CON-4), of which an old server says nothing: it is set
+    /// right, and asked again. One that was just made in a cluster is answered for a moment by nobody.
+    async fn next(&self, durable: &str, backend: Backend) -> Result<Option<Handed>, QueueError> {
+        let (stream, patience) = (&self.names.stream, Instant::now() + self.pace.answer);
+        match self.worker.pull(stream, durable).await {
+            Err(failure @ (Failure::Nobody { .. } | Failure::Refused { .. } | Failure::Silent { .. })) => {
+                tracing::debug!(component = "queue", consumer = durable, ?failure, "nobody hands out");
+                let _turn = self.shaping.lock().await;
+                consumer::set_right(&self.worker, &self.names, self.pace.ack_wait, backend).await?;
+            }
+            other => return Ok(other?),
+        }
+        loop {
+            match self.worker.pull(stream, durable).await {
+                Err(Failure::Nobody { .. }) if Instant::now() < patience => tokio::time::sleep(LEADER_YET).await,
+                other => return Ok(other?),
             }
         }
     }
