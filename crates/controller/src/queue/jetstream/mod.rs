@@ -5,12 +5,15 @@
 //! nobody has it in hand (NEW-157). Before either its tombstone is written, so that whatever the server may still hand
 //! out creates nothing (NEW-45). Deliveries are not counted: failed tries are records of our own (NEW-46).
 //!
+//! A call waits for a connection for 5 s; without one nothing was done.
+//!
 //! | call | fails | hangs | carried out without an answer |
 //! |---|---|---|---|
 //! | publish | the task is held in memory and published again | 5 s, then the same | the same id again: the server says "duplicate", and what lies there is compared |
 //! | pull | the next pass pulls again | 5 s | it comes again after 60 s without a sign |
 //! | tombstone | the message stays, settled again | 5 s | written once more |
-//! | acknowledge, take out | settled again | 5 s | nothing is left to do, and the repeat finds that |
+//! | acknowledge | taken out by its place | 5 s, then the same | it is seen to be gone |
+//! | take out | settled again | 5 s | nothing is left to do, and the repeat finds that |
 //! | put back | it comes again after 60 s | 5 s, then the same | the same |
 
 mod api;
