@@ -6,6 +6,7 @@
 //! (whatever exists is removed by `reap` before the next epoch is made). At most once holds because only the facade's
 //! claim starts a job, never a create.
 
+mod host;
 mod making;
 mod rebuild;
 
@@ -30,6 +31,8 @@ use crate::rotation::Ring;
 use crate::sealing::{Sealing, Unopenable};
 use crate::telemetry::events::{Subject, assignment_processing_error, backend_lifecycle_error};
 
+pub use host::Host;
+
 /// A pass that takes longer than this is stuck (NEW-131).
 const STUCK: Duration = Duration::from_secs(120);
 
@@ -47,6 +50,8 @@ pub struct Launch {
     pub grants: Grants,
     /// What does not open.
     pub unopened: Arc<Unopened>,
+    /// This host, where others share the queue.
+    pub host: Option<Host>,
     /// Where executors are made.
     pub backend: Arc<dyn Backend>,
     /// Its kind.

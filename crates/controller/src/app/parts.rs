@@ -29,6 +29,7 @@ use crate::descriptors::Descriptors;
 use crate::files;
 use crate::gitea::{Credential, Gitea, OnCancel};
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
+use crate::launch::Host;
 use crate::lease::Tenure;
 use crate::nats::Connections;
 use crate::ops::liveness::Liveness;
@@ -63,6 +64,8 @@ pub(super) struct Parts {
     pub(super) ledger: Arc<dyn Ledger>,
     /// To NATS, where the queue is there.
     pub(super) nats: Option<Connections>,
+    /// This host, where others share the queue.
+    pub(super) host: Option<Host>,
     pub(super) backend: Arc<LocalBackend>,
     pub(super) ring: Arc<Ring>,
     pub(super) rotation: Rotation,
@@ -123,6 +126,10 @@ impl Parts {
         ops::address::write_down(&config.ops, &ops_listener).map_err(anyhow::Error::msg)?;
         let queue = async { Ok(queue(&config, nats.as_ref(), clock).await?) };
         let ((identity, bind_identity), (queue, ledger)) = tokio::try_join!(identity(&config), queue)?;
+        let host = match &nats {
+            Some(_) => Some(Host::of_folder(&config.state_dir, Arc::clone(&ledger)).context("STATE_DIR")?),
+            None => None,
+        };
         let credential = Credential {
             uuid: config.gitea.uuid.expose().to_owned(),
             token: Zeroizing::new(config.gitea.token.expose().to_owned()),
@@ -146,6 +153,7 @@ impl Parts {
             queue,
             ledger,
             nats,
+            host,
             backend,
             ring,
             rotation,

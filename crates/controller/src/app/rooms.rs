@@ -41,10 +41,10 @@ impl fmt::Display for Ended {
     }
 }
 
-pub(super) fn start(parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Rooms {
+pub(super) fn start(mut parts: Parts, upstream: Upstream, shutdown: &Shutdown) -> Rooms {
     let capabilities = Arc::new(OnceLock::new());
     let fetch = Arc::new(fetch(&parts, &capabilities));
-    let launch = Arc::new(launch(&parts));
+    let launch = Arc::new(launch(&mut parts));
     let report = Arc::new(Report {
         board: Arc::clone(&parts.board),
         ops: parts.ops.clone(),
@@ -135,7 +135,7 @@ fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
     }
 }
 
-fn launch(parts: &Parts) -> Launch {
+fn launch(parts: &mut Parts) -> Launch {
     Launch {
         gitea: Arc::clone(&parts.gitea),
         board: Arc::clone(&parts.board),
@@ -143,6 +143,7 @@ fn launch(parts: &Parts) -> Launch {
         sealing: Arc::clone(&parts.sealing),
         grants: Grants::new(Pins::new(Arc::clone(&parts.ledger))),
         unopened: Arc::clone(&parts.unopened),
+        host: parts.host.take(),
         backend: parts.backend.clone(),
         kind: KIND,
         capacity: capacity(parts),

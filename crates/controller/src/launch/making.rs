@@ -16,6 +16,7 @@ use crate::backoff::backoff;
 use crate::correspondence::Correspondence;
 use crate::gitea::GiteaError;
 use crate::grants::NotGranted;
+use crate::queue::{Key, QueueError};
 use crate::wire::outcome_of;
 
 /// A create that takes longer counts as failed with unknown outcome.
@@ -34,6 +35,16 @@ impl Launch {
         match self.still_wanted(id, epoch).await {
             Ok(true) => {}
             Ok(false) => return failed(None, "Gitea no longer wants it".to_owned(), String::new(), pause),
+            Err(error) => return failed(None, error.to_string(), String::new(), pause),
+        }
+        match self.begins_here(&assignment).await {
+            Ok(Ok(())) => {}
+            Ok(Err(host)) => {
+                let cause =
+                    format!("its start began on another host ({host}), whose executors cannot be seen from here");
+                let remedy = "Start the runner on that host again, or run the job again.".to_owned();
+                return failed(None, cause, remedy, pause);
+            }
             Err(error) => return failed(None, error.to_string(), String::new(), pause),
         }
         match self.grants.grant(&assignment, &task, epoch, self.board.now()).await {
@@ -58,6 +69,13 @@ impl Launch {
                 failed(None, cause, String::new(), pause);
             }
         }
+    }
+
+    /// With one host only nobody else could have begun it.
+    async fn begins_here(&self, assignment: &Assignment) -> Result<Result<(), String>, QueueError> {
+        let Some(host) = &self.host else { return Ok(Ok(())) };
+        let message = Key { id: assignment.id, digest: assignment.digest.clone() };
+        host.begins(&message, self.board.now()).await
     }
 
     /// Asks Gitea once more before anything is created (NEW-23).

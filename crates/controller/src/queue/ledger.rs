@@ -19,6 +19,8 @@ pub enum Kind {
     Tombstone,
     /// Which repository stands behind an identity.
     Pin,
+    /// Which host started a task, written before its first executor is made.
+    Begun,
     /// What could not be processed, without secrets: ids, digest, sizes, error class, times (NEW-51).
     SetAside,
 }
@@ -28,6 +30,7 @@ impl Kind {
         match self {
             Self::Tombstone => "tombstone",
             Self::Pin => "pin",
+            Self::Begun => "begun",
             Self::SetAside => "set_aside",
         }
     }
@@ -87,6 +90,6 @@ pub trait Ledger: Send + Sync + 'static {
 }
 
 /// The key of a tombstone.
-pub(super) fn life(id: AssignmentId, digest: &PayloadDigest) -> String {
+pub(crate) fn life(id: AssignmentId, digest: &PayloadDigest) -> String {
     format!("{id}.{digest}")
 }

@@ -1,7 +1,7 @@
 //! The records beside the queue, in a key-value bucket, which is a stream that keeps one message per subject. Read from the
 //! stream's leader always: a bucket's quick reads may be answered by a server that has not heard of the last write.
 //!
-//! Tombstones, tries, and what was set aside are forgotten 30 days after they were written, once a day; a pin stays.
+//! Tombstones, tries, who began what, and what was set aside are forgotten 30 days after they were written, once a day; a pin stays.
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::ErrorCode;
@@ -88,7 +88,7 @@ impl Records {
                 _ => to = middle,
             }
         }
-        for kind in [Kind::Tombstone.as_str(), Kind::SetAside.as_str(), TRIES] {
+        for kind in [Kind::Tombstone.as_str(), Kind::Begun.as_str(), Kind::SetAside.as_str(), TRIES] {
             let which = json!({ "filter": self.names.records_of(kind), "seq": from });
             self.api.call::<Value>(&format!("STREAM.PURGE.{stream}"), &which).await?;
         }
