@@ -342,12 +342,19 @@ impl World {
     }
 
     fn note_end(&mut self, death: outcome::Death) {
-        // What waits now is gone from the disk by the end of the test.
-        let exposed = self.exposed(&self.secrets());
-        self.exposed.extend(exposed);
+        self.look_at_what_waits();
         if let Some(process) = self.controllers.last_mut() {
             process.ended.get_or_insert((Instant::now(), death));
         }
+    }
+
+    /// I5 of the messages that lie with a server now: they are gone from its disk by the end of the test.
+    fn look_at_what_waits(&mut self) {
+        let (Some(broker), Ok(tasks)) = (&self.broker, self.queue.tasks()) else { return };
+        let handed_out = tasks.into_iter().filter_map(|task| self.gitea.handed_out(task));
+        let secrets = handed_out.flat_map(|task| task.secrets.into_values()).filter(|value| value.len() > 8);
+        let secrets: Vec<_> = secrets.map(|value| ("a secret of a task that waits", value)).collect();
+        self.exposed.extend(exposure::in_places(&broker.stored(), &secrets));
     }
 
     /// The processes of the controller so far.
@@ -419,8 +426,8 @@ impl World {
     /// clear; the files that are made to hold our own are left out.
     #[must_use]
     pub fn exposed(&self, secrets: &[(&'static str, String)]) -> Vec<String> {
-        let stored = self.broker.as_ref().map(|broker| broker.stored());
-        exposure::exposed(&self.state(), stored.as_ref().map_or(&[], |stored| stored.as_slice()), &self.log(), secrets)
+        let stored = self.broker.iter().flat_map(|broker| exposure::in_places(&broker.stored(), secrets));
+        exposure::exposed(&self.state(), &self.log(), secrets).into_iter().chain(stored).collect()
     }
 
     /// The NATS server of this world.

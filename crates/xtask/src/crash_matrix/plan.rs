@@ -11,7 +11,7 @@ const EMBEDDED: [(Scene, usize); 5] =
 
 /// The same with tasks in JetStream.
 const JETSTREAM: [(Scene, usize); 5] =
-    [(Scene::Jobs, 1), (Scene::Cancels, 1), (Scene::Deaths, 1), (Scene::Stop, 1), (Scene::Crash, 1)];
+    [(Scene::Jobs, 260), (Scene::Cancels, 170), (Scene::Deaths, 240), (Scene::Stop, 150), (Scene::Crash, 160)];
 
 /// How often the same is done by the clock: fetching without work, saying that a task is alive, reporting what was
 /// reported, prolonging the lease. The first times stand for all.
