@@ -124,7 +124,7 @@ impl Parts {
             None => ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?,
         };
         ops::address::write_down(&config.ops, &ops_listener).map_err(anyhow::Error::msg)?;
-        let queue = async { Ok(queue(&config, nats.as_ref(), clock).await?) };
+        let queue = async { Ok(queue(&config, nats.as_ref(), clock, &tenure).await?) };
         let ((identity, bind_identity), (queue, ledger)) = tokio::try_join!(identity(&config), queue)?;
         let host = match &nats {
             Some(_) => Some(Host::of_folder(&config.state_dir, Arc::clone(&ledger)).context("STATE_DIR")?),
@@ -174,6 +174,7 @@ async fn queue(
     config: &Config,
     nats: Option<&Connections>,
     clock: Clock,
+    tenure: &Tenure,
 ) -> Result<(Arc<dyn Queue>, Arc<dyn Ledger>), QueueError> {
     let (config::Queue::JetStream(settings), Some(connections)) = (&config.queue, nats) else {
         let settings = embedded::Settings::new(config.state_dir.join("queue.db"));
@@ -189,6 +190,7 @@ async fn queue(
         instance: config.instance.clone(),
         backends: vec![KIND],
         clock,
+        tenure: Some(tenure.clone()),
     })
     .await?;
     let ledger = queue.ledger();

@@ -47,6 +47,7 @@ async fn exercise(server: &NatsServer) -> Result<(), String> {
             instance: instance.clone(),
             backends: vec![Backend::Pod],
             clock: Clock::start(),
+            tenure: None,
         })
     };
     work(&open().await.map_err(|error| text(&error))?).await.map_err(|error| text(&error))?;

@@ -10,6 +10,7 @@ use super::api::Handed;
 use super::failure::Failure;
 use super::shelf::Turn;
 use super::{Inner, consumer};
+use crate::lease::Tenure;
 use crate::queue::ledger::Ledger as _;
 use crate::queue::{Delivery, Key, QueueError};
 use domain::id::Backend;
@@ -21,6 +22,11 @@ impl Inner {
     pub(super) async fn pull(this: &Arc<Self>, backend: Backend, now: Timestamp) -> Result<Option<Leased>, QueueError> {
         let durable = this.names.durable(backend);
         loop {
+            // The consumer has the same name for whoever leads: what is taken by one who does no longer would be nobody's
+            // until its time for an acknowledgement is over.
+            if let Some(lost) = this.tenure.as_ref().and_then(Tenure::over) {
+                return Err(QueueError::Unavailable { cause: format!("nothing is taken: {lost}") });
+            }
             let handed = this.next(&durable, backend).await?;
             let Some(handed) = handed else { return Ok(None) };
             match this.judge(&handed, backend, now).await {

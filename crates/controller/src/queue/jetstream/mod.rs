@@ -50,6 +50,7 @@ use self::shelf::Shelf;
 use super::ledger::Ledger;
 use super::{Delivery, Disposition, Key, Message, Published, Queue, QueueError, Waiting};
 use crate::clock::Clock;
+use crate::lease::Tenure;
 
 /// What headers and subject take of the largest message.
 const HEADERS: usize = 4096;
@@ -70,6 +71,8 @@ pub struct Settings {
     pub backends: Vec<Backend>,
     /// The time that is written down and compared.
     pub clock: Clock,
+    /// How long messages may be taken; none: for ever.
+    pub tenure: Option<Tenure>,
 }
 
 /// The times of the engine (requirements §1.4); tests shorten them.
@@ -116,6 +119,7 @@ struct Inner {
     trouble: Mutex<Option<String>>,
     pace: Pace,
     clock: Clock,
+    tenure: Option<Tenure>,
 }
 
 impl JetStream {
@@ -129,7 +133,7 @@ impl JetStream {
     }
 
     async fn open_at(settings: Settings, pace: Pace) -> Result<Self, QueueError> {
-        let Settings { producer, worker, stream, subject_base, instance, backends, clock } = settings;
+        let Settings { producer, worker, stream, subject_base, instance, backends, clock, tenure } = settings;
         let names = Names::new(&stream, &subject_base, instance);
         let (producer, worker) = (Api::new(producer, pace.answer), Api::new(worker, pace.answer));
         let stream = stream::ensure(&producer, &names).await?;
@@ -151,6 +155,7 @@ impl JetStream {
             trouble: Mutex::default(),
             pace,
             clock,
+            tenure,
         };
         inner.remember().await?;
         Ok(Self { inner: Arc::new(inner) })

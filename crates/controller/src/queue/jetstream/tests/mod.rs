@@ -40,6 +40,7 @@ async fn settings(url: &str, store: &str) -> Settings {
         instance: "f66f031b".parse().unwrap(),
         backends: vec![Backend::Pod, Backend::Vm, Backend::Local],
         clock: Clock::start(),
+        tenure: None,
     }
 }
 

@@ -79,6 +79,7 @@ async fn a_missing_right_is_told_with_the_stream() {
         instance: "f66f031b".parse().unwrap(),
         backends: vec![Backend::Pod],
         clock: Clock::start(),
+        tenure: None,
     };
     let text = JetStream::open_at(settings, QUICK).await.err().unwrap().to_string();
     assert!(text.contains("open assignment stream S_rights: ") && text.contains("may not publish"), "{text}");
