@@ -260,13 +260,13 @@ mod tests {
                 subjects: vec!["s.>".to_owned()],
                 ..Default::default()
             };
-            let mut stream = context.get_or_create_stream(config).await.unwrap();
+            context.get_or_create_stream(config).await.unwrap();
             let answer = async { context.publish("s.one", "text".into()).await.unwrap().await };
             let answer = tokio::time::timeout(Duration::from_secs(2), answer).await;
             assert_eq!(answer.is_ok_and(|answer| answer.is_ok()), answered, "{moment:?}");
             assert!(!victim.wait().await.unwrap().success());
             let direct = async_nats::jetstream::new(broker.client().await.unwrap());
-            stream = direct.get_stream("S").await.unwrap();
+            let stream = direct.get_stream("S").await.unwrap();
             assert_eq!((stream.cached_info().state.messages, register.struck()), (stored, true), "{moment:?}");
         }
     }
