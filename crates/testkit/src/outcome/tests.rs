@@ -373,6 +373,29 @@ fn a_task_that_nobody_kept() {
     story.breaks(&[Rule::NoEnd]);
 }
 
+/// While the queue takes nothing a task is kept alive and not kept: the kill that loses it may come later.
+#[test]
+fn a_task_that_the_queue_did_not_take() {
+    let unkept = || {
+        let mut story = Story::unkept(5000);
+        for beat in [2000, 4000] {
+            story.say(beat, TaskResult::Unspecified, TaskResult::Unspecified);
+        }
+        story
+    };
+    unkept().breaks(&[Rule::NoEnd]);
+    let mut story = unkept();
+    let second = |seconds| story.start + Duration::from_secs(seconds);
+    story.record.queue_away = vec![(second(1), second(6))];
+    let judgement = judge(&story.record);
+    assert_eq!((judgement.violations.as_slice(), judgement.lost.len()), (&[][..], 1));
+    // It had time to be written before the queue went away.
+    let mut story = unkept();
+    let second = |seconds| story.start + Duration::from_secs(seconds);
+    story.record.queue_away = vec![(second(4), second(6))];
+    story.breaks(&[Rule::LostWithoutKill]);
+}
+
 #[test]
 fn a_second_registration() {
     let mut story = Story::good();
