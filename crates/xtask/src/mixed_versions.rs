@@ -152,7 +152,7 @@ async fn take_turns(plan: Plan, end: End, programs: Programs, versions: [PathBuf
         let steps = ["say begins", wait.as_str(), "say goes on"];
         let jobs: Vec<_> = (0..5).map(|n| world.push_one(job(&format!("job{round}{n}"), &steps))).collect();
         let begun = |world: &World| {
-            let has_begun = |job| world.gitea.state(job).rows().iter().any(|row| *row == "begins");
+            let has_begun = |job| world.gitea.state(job).rows().contains(&"begins");
             let count = jobs.iter().filter(|job| has_begun(**job)).count();
             if count == 2 { Ok(()) } else { Err(format!("{count} run")) }
         };

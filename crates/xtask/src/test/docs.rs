@@ -32,7 +32,14 @@ const ABSENCES: [Absence; 8] = [
     Absence(
         "tokio::spawn(",
         "crates/controller/src/",
-        &["identity/serve.rs", "backend/local/watch.rs", "queue/contract.rs", "lease/key_value/"],
+        &[
+            "identity/serve.rs",
+            "backend/local/watch.rs",
+            "queue/contract.rs",
+            "queue/jetstream/",
+            "lease/key_value/",
+            "standby.rs",
+        ],
     ),
     Absence(
         "env::var",

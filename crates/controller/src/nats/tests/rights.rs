@@ -111,6 +111,8 @@ async fn every_right_is_needed_and_named() {
     });
     let missing: Vec<String> = futures::future::join_all(cases).await.into_iter().flatten().collect();
     assert!(lines.len() > 20 && missing.is_empty(), "{missing:#?}");
+    // What a server acknowledges without it may be gone with the machine.
+    assert!(DOCUMENT.contains("sync_interval: always") && whole.contains("KV_CI_RUNNER_LEADER"));
 }
 
 /// The configuration without the `nth` of its rights.

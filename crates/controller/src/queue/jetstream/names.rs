@@ -87,7 +87,10 @@ mod tests {
     #[test]
     fn the_forms_of_the_specification() {
         let names = names("f66f031b");
-        assert_eq!(names.subject(Backend::Pod), "ci.runner.f66f031b.pod");
+        assert_eq!(
+            (names.subject(Backend::Pod).as_str(), names.records().as_str()),
+            ("ci.runner.f66f031b.pod", "KV_CI_RUNNER_RECORDS")
+        );
         assert_eq!(names.durable(Backend::Local), "f66f031b-local");
         let id = "f66f031b.gitea-task-42.7a5a21d9db2e6fa5";
         let key = names.key(id).unwrap();
