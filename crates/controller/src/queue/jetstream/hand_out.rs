@@ -24,9 +24,7 @@ impl Inner {
         loop {
             // The consumer has the same name for whoever leads: what is taken by one who does no longer would be nobody's
             // until its time for an acknowledgement is over.
-            if let Some(lost) = this.tenure.as_ref().and_then(Tenure::over) {
-                return Err(QueueError::Unavailable { cause: format!("nothing is taken: {lost}") });
-            }
+            this.still_leads()?;
             let handed = this.next(&durable, backend).await?;
             let Some(handed) = handed else { return Ok(None) };
             match this.judge(&handed, backend, now).await {
@@ -38,6 +36,17 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Whoever leads no more decides nothing of a message.
+    ///
+    /// # Errors
+    /// Why the leadership is over.
+    pub(super) fn still_leads(&self) -> Result<(), QueueError> {
+        let lost = self.tenure.as_ref().and_then(Tenure::over);
+        lost.map_or(Ok(()), |lost| {
+            Err(QueueError::Unavailable { cause: format!("this process may decide nothing any more: {lost}") })
+        })
     }
 
     /// What the consumer hands out. Somebody may have removed it (CON-4), of which an old server says nothing: it is set

@@ -13,7 +13,9 @@ impl Inner {
     pub(super) async fn settle(&self, key: Key, disposition: Disposition) -> Result<(), QueueError> {
         match disposition {
             Disposition::Ack => self.bury(&key, "acknowledged").await,
+            // Not a fact about the task, as an acknowledgement is, but what a leader makes of a message.
             Disposition::Reject { reason } => {
+                self.still_leads()?;
                 tracing::info!(assignment = %key.id, %reason, "message rejected");
                 self.bury(&key, reason.as_str()).await
             }
