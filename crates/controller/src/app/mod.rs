@@ -4,6 +4,7 @@
 
 mod gauges;
 mod parts;
+mod patience;
 mod rooms;
 mod shutdown;
 mod snapshot;

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
 use super::Start;
+use super::patience::while_away;
 use super::snapshot::{room, snapshot};
 use super::walls::Proven;
 use crate::backend::local::{Bind, LocalBackend, LocalConfig, Serving};
@@ -143,7 +144,7 @@ impl Parts {
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals], nats.as_ref());
         let sealing = Arc::new(Sealing::new(seals, subject_base(&config), config.instance.clone()));
-        let unopened = Arc::new(Unopened::load(Arc::clone(&ledger), metrics.clone()).await?);
+        let unopened = Arc::new(while_away(|| Unopened::load(Arc::clone(&ledger), metrics.clone())).await?);
         let ops = operators(&config, &board, metrics, &unopened, clock, shortage);
         let tracker = TaskTracker::new();
         Ok(Self {
@@ -182,17 +183,19 @@ async fn queue(
         let ledger = queue.ledger();
         return Ok((Arc::new(queue), ledger));
     };
-    let queue = JetStream::open(jetstream::Settings {
-        producer: connections.producer.client().clone(),
-        worker: connections.worker.client().clone(),
-        stream: settings.stream.as_str().to_owned(),
-        subject_base: settings.subject_base.as_str().to_owned(),
-        instance: config.instance.clone(),
-        backends: vec![KIND],
-        clock,
-        tenure: Some(tenure.clone()),
-    })
-    .await?;
+    let open = || {
+        JetStream::open(jetstream::Settings {
+            producer: connections.producer.client().clone(),
+            worker: connections.worker.client().clone(),
+            stream: settings.stream.as_str().to_owned(),
+            subject_base: settings.subject_base.as_str().to_owned(),
+            instance: config.instance.clone(),
+            backends: vec![KIND],
+            clock,
+            tenure: Some(tenure.clone()),
+        })
+    };
+    let queue = while_away(open).await?;
     let ledger = queue.ledger();
     Ok((Arc::new(queue), ledger))
 }

@@ -119,6 +119,9 @@ fn evidence(record: &Record, judgement: &Judgement, slowest: Option<(Duration, i
     for violation in &judgement.violations {
         let _infallible = writeln!(text, "{violation}");
     }
+    for line in log.lines().filter(|line| line.contains("\"runner stopped\"")) {
+        let _infallible = writeln!(text, "{line}");
+    }
     let start = record.controllers.first().map(|first| first.started);
     for (number, process) in record.controllers.iter().enumerate() {
         let since = |at: std::time::Instant| start.map(|start| at.saturating_duration_since(start));

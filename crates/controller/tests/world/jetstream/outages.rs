@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use testkit::gitea::{CallEnd, Gitea, Latency, Method, Status};
-use testkit::world::{Plan, SOON, job};
+use testkit::world::{Plan, SOON, World, job};
 
 use super::{away, fetches, lies_in_the_stream, on_stream, ready, running_and_waiting};
 
@@ -86,7 +86,7 @@ async fn frozen_while_a_task_comes() {
 }
 
 /// How many messages were ever stored.
-async fn stored(world: &testkit::world::World) -> u64 {
+async fn stored(world: &World) -> u64 {
     let context = async_nats::jetstream::new(world.broker().client().await.unwrap());
     context.get_stream("CI_RUNNER").await.unwrap().cached_info().state.last_sequence
 }
