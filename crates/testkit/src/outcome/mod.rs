@@ -303,7 +303,7 @@ pub fn judge(record: &Record) -> Judgement {
 fn of_task(task: &TaskRecord, record: &Record, controllers: &Controllers<'_>) -> Vec<Violation> {
     let mut violations = ends::broken(task);
     violations.extend(log::broken(task));
-    violations.extend(quiet::updates_after_end(task, controllers));
+    violations.extend(quiet::updates_after_end(task, controllers, &record.queue_away));
     violations.extend(quiet::silence(task, &record.away, controllers));
     violations.extend(quiet::overlaps(task, controllers));
     violations

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::controllers::covered;
 use super::ends::{closes_log, heard_end};
 use super::{Controllers, Interval, Rule, TaskRecord, Violation, answered};
 use crate::gitea::{Call, CallEnd, Method, Request};
@@ -13,14 +14,23 @@ const LONGEST_GAP: Duration = Duration::from_secs(60);
 const MARK: Duration = Duration::from_secs(2);
 
 /// NEW-163: an answer that carried a result is the last: no update follows, and no question about the log, which is an
-/// UpdateLog without rows. One that its controller did not live to note does not count.
-pub(super) fn updates_after_end(task: &TaskRecord, controllers: &Controllers<'_>) -> Option<Violation> {
+/// UpdateLog without rows. One that its controller did not live to note does not count; of a task that nobody began the note
+/// is that its message is gone, which waits for a queue that is away.
+pub(super) fn updates_after_end(
+    task: &TaskRecord,
+    controllers: &Controllers<'_>,
+    queue_away: &[Interval],
+) -> Option<Violation> {
     let mut heard: Option<&Call> = None;
     for call in task.calls.iter().filter(|call| call.method == Method::UpdateTask || asks(call)) {
         if let Some(end) = heard {
             let (one, other) = (controllers.number_of(end), controllers.number_of(call));
             let worked = noted_from(task, end).and_then(|at| controllers.get(one)?.worked_until_killed(at));
-            if one == other || worked.is_none_or(|worked| worked > MARK) {
+            let waited = match task.starts() {
+                0 => covered((end.instant, call.instant), queue_away.to_vec()),
+                _ => Duration::ZERO,
+            };
+            if one == other || worked.is_none_or(|worked| worked > MARK + waited) {
                 let since = call.instant.saturating_duration_since(end.instant);
                 let evidence = format!(
                     "{} was sent {since:?} after the answer {:?} to {}; by processes {one} and {other}, the first killed {worked:?} \
