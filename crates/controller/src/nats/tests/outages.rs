@@ -119,7 +119,13 @@ async fn the_log_of_an_outage() {
     connection.password().replace("another-password");
     until("connected", SOON, &connection, |trouble| trouble.is_none()).await;
     connection.close().await;
-    let text = lines.text();
+    // The client tells of its end from a task of its own.
+    let text = eventually("the end is told", SOON, async || {
+        let text = lines.text();
+        Ok(if text.contains("is closed") { Seen::Done(text) } else { Seen::NotYet(text) })
+    })
+    .await
+    .unwrap();
     let told: Vec<_> = text
         .lines()
         .map(|line| {
