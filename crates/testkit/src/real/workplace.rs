@@ -10,13 +10,17 @@ use super::Error;
 /// Used when the preferred place is closed to others, for example below root's home.
 const OPEN_PLACE: &str = "/var/tmp";
 
-/// Makes a new folder below `preferred` if other users can get there, else below `/var/tmp`.
+/// The longest place in bytes: a state folder in it has sockets below it, whose addresses have 107.
+const LONGEST_PLACE: usize = 38;
+
+/// Makes a new folder below `preferred` if other users can get there and its path is short enough, else below `/var/tmp`.
 ///
 /// # Errors
 /// The folder cannot be made.
 pub fn workplace(preferred: &Path) -> Result<TempDir, Error> {
     let _ = std::fs::create_dir_all(preferred);
-    let place = if is_open(preferred) { preferred } else { Path::new(OPEN_PLACE) };
+    let fits = is_open(preferred) && preferred.as_os_str().len() <= LONGEST_PLACE;
+    let place = if fits { preferred } else { Path::new(OPEN_PLACE) };
     let make = || {
         let dir = tempfile::Builder::new().prefix("gdr-").tempdir_in(place)?;
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755))?;
@@ -48,5 +52,14 @@ mod tests {
         std::fs::set_permissions(outer.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(workplace(&inner).unwrap().path().parent().unwrap(), inner);
+    }
+
+    #[test]
+    fn a_long_place_is_left_for_a_short_one() {
+        let outer = tempfile::tempdir_in(OPEN_PLACE).unwrap();
+        std::fs::set_permissions(outer.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let inner = outer.path().join("target/mutations/build/tmp");
+        assert!(inner.as_os_str().len() > LONGEST_PLACE);
+        assert_eq!(workplace(&inner).unwrap().path().parent().unwrap(), Path::new(OPEN_PLACE));
     }
 }
