@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::port::Port;
 
+/// The server's own rule is three quarters of what the disk has free, and each stream of ours wants a GiB of that.
+const ROOMY: u64 = 1 << 40;
+
 /// How a server is started. The default: anybody may do anything, JetStream with the server's own limits.
 #[derive(Debug, Clone, Default)]
 pub struct NatsSettings {
@@ -12,7 +15,7 @@ pub struct NatsSettings {
     pub users: Vec<NatsUser>,
     /// The largest message in bytes; none: the server's 1 MiB.
     pub max_payload: Option<u64>,
-    /// Room for what JetStream stores in files, in bytes; none: the server's own rule.
+    /// Room for what JetStream stores in files, in bytes; none: more than any test needs.
     pub max_file_store: Option<u64>,
     /// Clients must use TLS.
     pub tls: Option<NatsTls>,
@@ -73,11 +76,8 @@ impl NatsSettings {
     pub(super) fn text(&self, name: &str, ports: (&Port, &Port), dir: &Path, route: Option<&Route>) -> String {
         let (client, monitor) = (ports.0.number(), ports.1.number());
         let mut text = format!("server_name: {name}\nlisten: 127.0.0.1:{client}\nhttp: 127.0.0.1:{monitor}\n");
-        let _ = write!(text, "jetstream {{ store_dir: {:?}", dir);
-        if let Some(bytes) = self.max_file_store {
-            let _ = write!(text, ", max_file_store: {bytes}");
-        }
-        let _ = writeln!(text, " }}");
+        let room = self.max_file_store.unwrap_or(ROOMY);
+        let _ = writeln!(text, "jetstream {{ store_dir: {dir:?}, max_file_store: {room} }}");
         if let Some(bytes) = self.max_payload {
             let _ = writeln!(text, "max_payload: {bytes}");
         }
@@ -121,7 +121,10 @@ mod tests {
         let ports = (&client, &monitor);
         let plain = NatsSettings::default().text("one", ports, Path::new("/d"), None);
         let listen = format!("listen: 127.0.0.1:{}\nhttp: 127.0.0.1:{}\n", client.number(), monitor.number());
-        assert_eq!(plain, format!("server_name: one\n{listen}jetstream {{ store_dir: \"/d\" }}\n\n"));
+        assert_eq!(
+            plain,
+            format!("server_name: one\n{listen}jetstream {{ store_dir: \"/d\", max_file_store: {ROOMY} }}\n\n")
+        );
         let mut full = NatsSettings::default().with_user("a", "1").with_limited_user("b", "2", "publish: x");
         full.max_file_store = Some(7);
         let text = full.text("one", ports, Path::new("/d"), None);

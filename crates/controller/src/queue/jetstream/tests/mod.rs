@@ -163,7 +163,16 @@ impl Drop for Tended {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contract_of_a_queue_in_a_cluster() {
     let cluster = NatsCluster::start(3, NatsSettings::default()).await.unwrap();
-    let open = async |store: &str| JetStream::open(settings(&cluster.url(), store).await).await.unwrap();
+    // Three servers that have just made a stream may need longer for a consumer than one answer may take.
+    let open = async |store: &str| {
+        let patience = tokio::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            match JetStream::open(settings(&cluster.url(), store).await).await {
+                Err(QueueError::Unavailable { .. }) if tokio::time::Instant::now() < patience => {}
+                opened => break opened.unwrap(),
+            }
+        }
+    };
     contract::all(
         async |store| Arc::new(open(store).await) as Arc<dyn Queue>,
         async |store| open(store).await.ledger(),
