@@ -72,11 +72,19 @@ const KEY: &str = "dynamic-runner-scheduler-one";
 
 /// Waits for so many writes more than there are now.
 async fn writes(url: &str, count: u64) {
+    written(url, revision(url).await + count).await;
+}
+
+/// The latest write.
+async fn revision(url: &str) -> u64 {
+    bucket(url).await.entry(KEY).await.unwrap().unwrap().revision
+}
+
+/// Waits for this write.
+async fn written(url: &str, wanted: u64) {
     let bucket = bucket(url).await;
-    let revision = async || bucket.entry(KEY).await.unwrap().unwrap().revision;
-    let wanted = revision().await + count;
     let more = async {
-        while revision().await < wanted {
+        while bucket.entry(KEY).await.unwrap().unwrap().revision < wanted {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
