@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::app::Start;
+use crate::app::{Signals, Start};
 use crate::args::{
     self, Command, ConfigView, EffectiveOf, IdentityOf, Parsed, PinsVerb, SettingsArgs, StandaloneArgs, StatusArgs,
     SvidArgs, parse,
@@ -146,7 +146,7 @@ async fn run_controller(args: SettingsArgs) -> ExitCode {
         Queue::Embedded => match start(config).await {
             Ok((start, lead)) => {
                 let installed = install_log(&start.config, &raw.warnings);
-                run_app(start, lead, &installed).await
+                run_alone(start, lead, &installed).await
             }
             Err(error) => fail(&error, Some(&error.remedy()), error.exit_code()),
         },
@@ -176,7 +176,7 @@ async fn run_replica(config: Config, warnings: &[String]) -> ExitCode {
         Err(error) => return fail(&error, Some(&error.remedy()), error.exit_code()),
     };
     let installed = install_log(&config, warnings);
-    let Turn { held, connections, ops_listener } = match standby::turn(&config, nats, None).await {
+    let Turn { held, connections, ops_listener, signals } = match standby::turn(&config, nats, None).await {
         Ok(Some(turn)) => turn,
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => return fail(&format!("{error:#}"), None, FAILURE),
@@ -184,7 +184,7 @@ async fn run_replica(config: Config, warnings: &[String]) -> ExitCode {
     match on_this_host(config, program).await {
         Ok(start) => {
             let start = Start { nats: Some(connections), ops_listener: Some(ops_listener), ..start };
-            run_app(start, held, &installed).await
+            run_app(start, held, signals, &installed).await
         }
         Err(error) => {
             held.release().await;
@@ -195,19 +195,27 @@ async fn run_replica(config: Config, warnings: &[String]) -> ExitCode {
 
 /// One-host mode has its folder's lock first: it shares it with nobody.
 async fn run_in_turn(start: Start, folder: Held, installed: &Installed) -> ExitCode {
-    let Queue::JetStream(nats) = &start.config.queue else { return run_app(start, folder, installed).await };
+    let Queue::JetStream(nats) = &start.config.queue else { return run_alone(start, folder, installed).await };
     match standby::turn(&start.config, nats, Some(folder)).await {
-        Ok(Some(Turn { held, connections, ops_listener })) => {
+        Ok(Some(Turn { held, connections, ops_listener, signals })) => {
             let start = Start { nats: Some(connections), ops_listener: Some(ops_listener), ..start };
-            run_app(start, held, installed).await
+            run_app(start, held, signals, installed).await
         }
         Ok(None) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("{error:#}"), None, FAILURE),
     }
 }
 
-async fn run_app(start: Start, lead: Held, installed: &Installed) -> ExitCode {
-    match crate::app::run(start, lead, installed).await {
+/// Nobody else waits for this leadership, and it waited for none.
+async fn run_alone(start: Start, lead: Held, installed: &Installed) -> ExitCode {
+    match Signals::listen() {
+        Ok(signals) => run_app(start, lead, signals, installed).await,
+        Err(error) => fail(&error, None, FAILURE),
+    }
+}
+
+async fn run_app(start: Start, lead: Held, signals: Signals, installed: &Installed) -> ExitCode {
+    match crate::app::run(start, lead, signals, installed).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             events::runner_stopped(&format!("{error:#}"), None);

@@ -38,6 +38,8 @@ pub struct Turn {
     pub connections: Connections,
     /// Where `OPS_LISTEN` is served.
     pub ops_listener: TcpListener,
+    /// What has come since the wait began and was not heard yet, and what comes.
+    pub signals: Signals,
 }
 
 /// Waits for the turn; none when a signal came first. `folder` is the lock of the state folder where it is held already.
@@ -60,7 +62,7 @@ pub async fn turn(config: &Config, nats: &Nats, folder: Option<Held>) -> anyhow:
     };
     stop.cancel();
     let ops_listener = serving.await.context("the server of OPS_LISTEN ended")?;
-    Ok(held.map(|held| Turn { held, connections, ops_listener }))
+    Ok(held.map(|held| Turn { held, connections, ops_listener, signals }))
 }
 
 async fn lead(config: &Config, nats: &Nats, connections: &Connections, folder: Option<Held>) -> anyhow::Result<Held> {

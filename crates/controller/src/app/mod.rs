@@ -49,13 +49,13 @@ pub struct Start {
     pub ops_listener: Option<TcpListener>,
 }
 
-/// Runs a controller until a signal or a failure. Whoever calls proves that it leads.
+/// Runs a controller until a signal or a failure. Whoever calls proves that it leads, and has listened for signals since
+/// before it waited for that: one that came meanwhile is heard here.
 ///
 /// # Errors
 ///
 /// Whatever keeps it from starting, and the end of any of its parts that nobody asked for.
-pub async fn run(start: Start, held: Held, telemetry: &Installed) -> anyhow::Result<()> {
-    let mut signals = Signals::listen()?;
+pub async fn run(start: Start, held: Held, mut signals: Signals, telemetry: &Installed) -> anyhow::Result<()> {
     leader_transition(LeaderEvent::Acquired, None);
     let config = &start.config;
     let (instance, components) = (config.instance.to_string(), config.components.to_string());

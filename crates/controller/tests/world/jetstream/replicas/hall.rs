@@ -1,6 +1,7 @@
 //! Several controllers for one registration, each a process with the settings of the specification.
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -40,6 +41,29 @@ impl Hall {
         let registered = gitea.register("replicas", ["self-hosted", "local"]);
         let queue = broker.queue(&Names::alone());
         Self { gitea, desk, broker, queue, registered, runner, dir }
+    }
+
+    /// From now on the runner tells its version only when [`Hall::let_it_speak`] was called. What is ready when it is asked.
+    pub(super) fn hesitating_runner(&mut self) -> impl Future<Output = ()> + use<> {
+        let (path, asked) = (self.dir.path().join("hesitating"), self.dir.path().join("asked"));
+        let (folder, runner) = (self.dir.path().display(), self.runner.display());
+        // It is asked once more behind walls, where it cannot write: there it need not wait.
+        let wait = format!("(: > {folder}/asked) 2>/dev/null && while [ ! -e {folder}/speak ]; do sleep 0.02; done");
+        let script = format!("#!/bin/sh\ncase \"$*\" in *--version*) {wait};; esac\nexec {runner} \"$@\"\n");
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        self.runner = path;
+        async move {
+            let end = Instant::now() + SOON;
+            while !asked.exists() {
+                assert!(Instant::now() < end, "the runner was not asked");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    pub(super) fn let_it_speak(&self) {
+        std::fs::write(self.dir.path().join("speak"), "").unwrap();
     }
 
     /// Starts one that works in this state folder.

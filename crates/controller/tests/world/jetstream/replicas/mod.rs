@@ -127,3 +127,18 @@ async fn a_folder_has_one_at_a_time() {
     hall.ends_well(runs).await;
     hall.assert_outcomes();
 }
+
+/// CMP-7, CMP-10, NEW-59: a signal that comes between the turn and the rest of the start, when nobody looks for one, is heard
+/// all the same: the process ends in order and has asked Gitea nothing.
+#[tokio::test]
+async fn a_signal_between_turn_and_start_is_heard() {
+    let mut hall = Hall::open().await;
+    let asked = hall.hesitating_runner();
+    let mut only = hall.replica("only", "one");
+    asked.await;
+    assert!(only.log().contains(r#""event":"standby""#), "{}", only.log());
+    only.signal(Signal::Terminate);
+    hall.let_it_speak();
+    assert!(only.ended().await.success(), "{}", only.log());
+    assert_eq!(hall.gitea.counters().declares, 0);
+}
