@@ -1,4 +1,4 @@
-//! What `/etc/passwd` says of the user that this program runs as.
+//! Who we are on this host: what `/etc/passwd` says of the user that this program runs as, and the host's name.
 
 use std::path::PathBuf;
 
@@ -15,6 +15,12 @@ pub struct Account {
 #[must_use]
 pub fn ours() -> Option<Account> {
     in_table(&std::fs::read_to_string("/etc/passwd").ok()?, rustix::process::geteuid().as_raw())
+}
+
+/// The name of this host, for people; empty where the kernel tells none.
+#[must_use]
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 fn in_table(table: &str, uid: u32) -> Option<Account> {

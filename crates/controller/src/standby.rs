@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::account::host_name;
 use crate::app::Signals;
 use crate::clock::Clock;
 use crate::config::{Config, Nats};
@@ -109,8 +110,7 @@ fn place(config: &Config) -> anyhow::Result<String> {
 
 /// Who we are to the other replicas and to whoever reads the lease.
 fn name() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{} process {}", host.trim(), std::process::id())
+    format!("{} process {}", host_name(), std::process::id())
 }
 
 /// What a standby tells.

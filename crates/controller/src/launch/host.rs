@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::account::host_name;
 use crate::files;
 use crate::queue::ledger::{Entry, Kind, Ledger, life};
 use crate::queue::{Key, QueueError};
@@ -53,8 +54,7 @@ impl Host {
 fn new_name() -> io::Result<String> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    Ok(format!("{} {}", machine.trim(), data_encoding::HEXLOWER.encode(&random)))
+    Ok(format!("{} {}", host_name(), data_encoding::HEXLOWER.encode(&random)))
 }
 
 #[cfg(test)]

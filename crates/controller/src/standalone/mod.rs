@@ -61,7 +61,7 @@ impl Surroundings {
         use std::io::IsTerminal as _;
         Self {
             environment: Raw::process_environment(),
-            host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
+            host: crate::account::host_name(),
             user: account::ours().map_or_else(|| rustix::process::geteuid().to_string(), |account| account.name),
             root: rustix::process::geteuid().is_root(),
             terminal: std::io::stderr().is_terminal(),
