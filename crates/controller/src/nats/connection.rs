@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::jetstream::Context;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::{Client, ConnectOptions};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -22,7 +21,6 @@ pub struct Connection {
     role: Role,
     servers: String,
     client: Client,
-    context: Context,
     health: Arc<Health>,
     password: Arc<Password>,
 }
@@ -38,7 +36,7 @@ impl Connection {
         let (health, password) = (Arc::new(Health::new(role)), Arc::new(Password::new(login.password.expose())));
         let options = || options(nats, role, times, Arc::clone(&password), Arc::clone(&health));
         match first(nats, options, times, &health).await {
-            Ok((client, context)) => Ok(Self { role, servers, client, context, health, password }),
+            Ok(client) => Ok(Self { role, servers, client, health, password }),
             Err(cause) => Err(ConnectError { role, servers, user: login.user.clone(), cause }),
         }
     }
@@ -49,23 +47,8 @@ impl Connection {
         self.role
     }
 
-    /// JetStream, while the connection stands; to be asked for anew before each request. Its answers end after 5 s, and
-    /// a request that ended so may have been carried out. Whoever sends without a limit of their own may wait longer.
-    ///
-    /// # Errors
-    /// The trouble. The client would take a request all the same and send it when it is connected again, long after
-    /// whoever made it has given up; and when it holds 2048 of them, it would not even take it.
-    pub fn ready(&self) -> Result<&Context, String> {
-        self.trouble().map_or(Ok(&self.context), Err)
-    }
-
-    /// JetStream, whether or not the connection stands: for what is kept over an outage, such as a consumer's stream.
-    #[must_use]
-    pub fn context(&self) -> &Context {
-        &self.context
-    }
-
-    /// The client below, for subscriptions.
+    /// The client below. What it is given while there is no connection it keeps, and sends when it is connected again, long
+    /// after whoever asked has given up; so ask [`Connection::is_connected`] before each request.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
@@ -105,7 +88,7 @@ async fn first(
     options: impl Fn() -> ConnectOptions,
     times: Times,
     health: &Health,
-) -> Result<(Client, Context), Cause> {
+) -> Result<Client, Cause> {
     let end = Instant::now() + times.first;
     let (mut client, mut last) = (None, Cause::Silent);
     for attempt in 1_usize.. {
@@ -135,7 +118,7 @@ async fn once(
     client: &mut Option<Client>,
     times: Times,
     health: &Health,
-) -> Result<(Client, Context), Cause> {
+) -> Result<Client, Cause> {
     let connected = match client.clone() {
         Some(client) => client,
         None => {
@@ -147,7 +130,7 @@ async fn once(
     let context = ContextBuilder::new().timeout(times.request).build(connected.clone());
     tokio::select! {
         answer = context.query_account() => match answer {
-            Ok(_) => Ok((connected, context)),
+            Ok(_) => Ok(connected),
             Err(error) => Err(Cause::of_account(&error)),
         },
         refusal = health.refused() => Err(Cause::Forbidden(refusal)),

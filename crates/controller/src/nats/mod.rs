@@ -8,7 +8,7 @@
 //! | no server can be reached at the start | tried again with growing pauses for 30 s, then [`ConnectError`] with the last cause |
 //! | the start is refused: login, certificate, rights, no JetStream in the account | [`ConnectError`] at once: no second try would change it |
 //! | the connection ends, or a server says nothing for 9 s | [`Connection::trouble`] until one is connected again; tried for ever, 3.6 s apart at most (NEW-47) |
-//! | a request is to be made meanwhile | [`Connection::ready`] refuses, because the client would keep it and send it later. One that slips in ends after 5 s, and may be carried out all the same |
+//! | a request is to be made meanwhile | whoever makes it waits for [`Connection::is_connected`] or gives up, because the client would keep it and send it later. One that slips in ends after 5 s, and may be carried out all the same |
 //! | a request is not answered | an error after 5 s; it may have been carried out |
 //! | a server refuses the login later, for example since the password was changed | as if no server could be reached: the next try hands out the newest password |
 //!
@@ -34,10 +34,19 @@ pub use password::Password;
 
 use std::sync::Arc;
 
+use async_nats::jetstream::ErrorCode;
+
 use crate::config::nats::{Login, Nats};
 use crate::config::table;
 use crate::ops::metrics::Metrics;
 use crate::ops::readiness::Readiness;
+
+/// What is stored lies on so many servers, where there are as many.
+pub(crate) const REPLICAS: usize = 3;
+
+/// What JetStream says where there are fewer.
+pub(crate) const TOO_FEW_SERVERS: [ErrorCode; 3] =
+    [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::INSUFFICIENT_RESOURCES, ErrorCode::CLUSTER_NO_PEERS];
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

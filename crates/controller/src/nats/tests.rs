@@ -76,10 +76,8 @@ fn users() -> NatsSettings {
 
 /// Whether a request to JetStream is answered.
 async fn works(connection: &Connection) -> bool {
-    match connection.ready() {
-        Ok(context) => context.query_account().await.is_ok(),
-        Err(_) => false,
-    }
+    let context = async_nats::jetstream::new(connection.client().clone());
+    connection.is_connected() && context.query_account().await.is_ok()
 }
 
 /// Waits until `trouble` says so.

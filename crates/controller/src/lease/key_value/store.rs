@@ -16,13 +16,10 @@ use super::super::boot_time::BootTime;
 use super::error::{KeyValueError, Trouble};
 use super::rules::{Heard, Seen};
 use super::{KeyValueLease, Times};
+use crate::nats::{REPLICAS, TOO_FEW_SERVERS};
 
 /// Room for some thousand leases; an account may demand that a bucket has a limit.
 const MAX_BYTES: i64 = 1024 * 1024;
-
-/// What JetStream says where a stream cannot lie on so many servers.
-const TOO_FEW_SERVERS: [ErrorCode; 3] =
-    [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::INSUFFICIENT_RESOURCES, ErrorCode::CLUSTER_NO_PEERS];
 
 /// The bucket, opened or not.
 #[derive(Clone)]
@@ -78,7 +75,7 @@ impl Bucket {
 
     /// On three servers, or on one where there are fewer.
     async fn create(&self, times: &Times) -> Result<kv::Store, Trouble> {
-        match self.create_with(3, times).await {
+        match self.create_with(REPLICAS, times).await {
             Err(Trouble::TooFewServers) => self.create_with(1, times).await,
             made => made,
         }

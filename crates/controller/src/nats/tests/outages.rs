@@ -55,7 +55,7 @@ async fn a_killed_server() {
     for connection in [&both.producer, &both.worker] {
         until("the cause is known", SOON, connection, |t| t.is_some_and(|t| t.contains("Connection refused"))).await;
     }
-    assert!(shown(0) && both.worker.ready().is_err_and(|trouble| trouble.contains("worker connection")));
+    assert!(shown(0) && both.worker.trouble().is_some_and(|trouble| trouble.contains("worker connection")));
     let trouble = readiness.conditions().connection_trouble.unwrap();
     assert!(trouble.starts_with("NATS, producer connection to nats://127.0.0.1:"), "{trouble}");
     server.start_again().await.unwrap();

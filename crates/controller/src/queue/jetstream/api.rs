@@ -1,8 +1,9 @@
 //! The calls of JetStream's API that this room makes, over one connection.
 //!
-//! What can happen to each: there is no connection, and it is *away*; it is *refused* with a code; *nobody* takes it (JetStream is off, or the stream has no leader
-//! now); there is *no answer* in time, and then it may have been carried out or not, or the user lacks the right, which
-//! the server tells to nobody but its log and the connection. Every call here may be made again.
+//! What can happen to each: there is no connection, and it is *away*; it is *refused* with a code; *nobody* takes it
+//! (JetStream is off, or the stream has no leader now); there is *no answer* in time, and then it may have been carried out
+//! or not, or the user lacks the right, which the server tells to nobody but its log and the connection. Every call here
+//! may be made again.
 
 use std::time::Duration;
 

@@ -10,9 +10,7 @@ use super::api::Api;
 use super::failure::Failure;
 use super::fit::{Verdict, judge, wanted};
 use super::names::Names;
-
-/// In a cluster a message lies on so many servers.
-const REPLICAS: i64 = 3;
+use crate::nats::{REPLICAS, TOO_FEW_SERVERS};
 
 /// How full a stream may be before nothing is fetched any more (NEW-40).
 const NEARLY_FULL_PERCENT: u64 = 80;
@@ -108,11 +106,7 @@ pub(super) async fn create(api: &Api, stream: &str, mut config: Map<String, Valu
     let call = format!("STREAM.CREATE.{stream}");
     config.insert("name".to_owned(), stream.into());
     config.insert("num_replicas".to_owned(), REPLICAS.into());
-    let alone = |failure: &Failure| {
-        [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::INSUFFICIENT_RESOURCES, ErrorCode::CLUSTER_NO_PEERS]
-            .iter()
-            .any(|code| failure.is(*code))
-    };
+    let alone = |failure: &Failure| TOO_FEW_SERVERS.iter().any(|code| failure.is(*code));
     let mut made = api.call::<Value>(&call, &config).await;
     if made.as_ref().err().is_some_and(alone) {
         tracing::warn!(component = "queue", stream, "there are not three servers to store on; one does");
