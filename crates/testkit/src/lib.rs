@@ -5,6 +5,7 @@
 pub mod conformance;
 pub mod crash;
 pub mod gitea;
+pub mod kubernetes;
 pub mod outcome;
 pub mod queue;
 pub mod real;

@@ -82,6 +82,12 @@ pub struct NotInTime {
     deadline: Duration,
 }
 
+impl NotInTime {
+    pub(crate) fn new(what: &str, deadline: Duration) -> Self {
+        Self { what: what.to_owned(), deadline }
+    }
+}
+
 /// The running double; it ends when this is dropped. All methods but `start` and `wait_for` return at once.
 pub struct Gitea {
     shared: Arc<Shared>,
@@ -445,7 +451,7 @@ impl Gitea {
                 return Ok(());
             }
             if tokio::time::timeout_at(end, changes.changed()).await.is_err() {
-                return Err(NotInTime { what: what.into(), deadline });
+                return Err(NotInTime::new(what, deadline));
             }
         }
     }

@@ -16,6 +16,20 @@ pub enum Program {
     Runner,
     /// The NATS server.
     Nats,
+    /// The Kubernetes API server.
+    KubeApiserver,
+    /// The controllers of Kubernetes.
+    KubeControllerManager,
+    /// The scheduler of Kubernetes.
+    KubeScheduler,
+    /// The node agent of Kubernetes.
+    Kubelet,
+    /// The process that holds a Pod, or a cluster, together.
+    Pause,
+    /// The SPIRE server.
+    SpireServer,
+    /// The SPIRE agent.
+    SpireAgent,
 }
 
 impl Program {
@@ -26,6 +40,13 @@ impl Program {
             Self::Gitea => "gitea",
             Self::Runner => "gitea-runner",
             Self::Nats => "nats-server",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeScheduler => "kube-scheduler",
+            Self::Kubelet => "kubelet",
+            Self::Pause => "pause",
+            Self::SpireServer => "spire-server",
+            Self::SpireAgent => "spire-agent",
         }
     }
 
@@ -34,6 +55,10 @@ impl Program {
             Self::Gitea => "gitea",
             Self::Runner => "runner",
             Self::Nats => "nats",
+            Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler | Self::Kubelet | Self::Pause => {
+                "kubernetes"
+            }
+            Self::SpireServer | Self::SpireAgent => "spire",
         }
     }
 }

@@ -23,11 +23,11 @@ fi
 "#;
 
 /// Holds the tie; dropping it unties.
-pub(super) struct Leash(Option<Child>);
+pub(crate) struct Leash(Option<Child>);
 
 impl Leash {
     /// Ties a process, everything that names `path`, and a folder to remove to the life of this process.
-    pub(super) fn tie(pid: u32, path: Option<&Path>, remove: Option<&Path>) -> Result<Self, Error> {
+    pub(crate) fn tie(pid: u32, path: Option<&Path>, remove: Option<&Path>) -> Result<Self, Error> {
         let child = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "leash", &pid.to_string()])
             .arg(path.unwrap_or(Path::new("")))
@@ -45,7 +45,7 @@ impl Leash {
     }
 
     /// Ends the watcher without harm to what was tied. Do this before the process id is given back by a wait.
-    pub(super) fn untie(&mut self) {
+    pub(crate) fn untie(&mut self) {
         if let Some(mut child) = self.0.take() {
             let _ = child.kill();
             let _ = child.wait();

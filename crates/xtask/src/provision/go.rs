@@ -19,6 +19,7 @@ const LIMIT: Duration = Duration::from_secs(25 * 60);
 pub(super) const GITEA: Program = Program {
     name: "gitea",
     module: "code.gitea.io/gitea",
+    package: "",
     version: "v1.26.0",
     version_variable: Some("main.Version"),
     tags: "sqlite sqlite_unlock_notify",
@@ -30,6 +31,7 @@ pub(super) const GITEA: Program = Program {
 pub(super) const RUNNER: Program = Program {
     name: "gitea-runner",
     module: "gitea.com/gitea/runner",
+    package: "",
     version: "v1.0.8",
     version_variable: Some("gitea.com/gitea/runner/internal/pkg/ver.version"),
     tags: "",
@@ -41,8 +43,21 @@ pub(super) const RUNNER: Program = Program {
 pub(super) const NATS: Program = Program {
     name: "nats-server",
     module: "github.com/nats-io/nats-server/v2",
+    package: "",
     version: "v2.15.2",
     version_variable: None,
+    tags: "",
+    folders: &[],
+    c_code: CCode::None,
+};
+
+/// What renders the chart.
+pub(super) const HELM: Program = Program {
+    name: "helm",
+    module: "helm.sh/helm/v3",
+    package: "/cmd/helm",
+    version: "v3.22.0",
+    version_variable: Some("helm.sh/helm/v3/internal/version.version"),
     tags: "",
     folders: &[],
     c_code: CCode::None,
@@ -56,11 +71,13 @@ pub(super) enum CCode {
     Inside,
 }
 
-/// A main package at the root of a module.
+/// A main package of a module.
 pub(super) struct Program {
     /// The file name of the program.
     pub(super) name: &'static str,
     module: &'static str,
+    /// The main package below the module's root, with a slash in front; empty for the root itself.
+    package: &'static str,
     /// The module's version, with its `v`.
     pub(super) version: &'static str,
     /// The variable that a release build sets to the version.
@@ -124,13 +141,14 @@ impl Program {
             let words: Vec<&str> = ["mod", "edit"].into_iter().chain(replaces.iter().map(String::as_str)).collect();
             self.go(work, log, &mut step, &words).await?;
         }
-        self.go(work, log, &mut step, &["get", "-tool", &module]).await?;
+        let package = format!("{}{}", self.module, self.package);
+        self.go(work, log, &mut step, &["get", "-tool", &format!("{package}@{}", self.version)]).await?;
         let program = work.join(self.name);
         let flags = self.version_variable.map(|name| format!("-X {name}={}", self.version.trim_start_matches('v')));
         let mut words = vec!["build", "-v", "-tags", self.tags];
         words.extend(flags.iter().flat_map(|flags| ["-ldflags", flags]));
         let target = program.display().to_string();
-        words.extend(["-o", &target, self.module]);
+        words.extend(["-o", &target, &package]);
         self.go(work, log, &mut step, &words).await?;
         if !self.folders.is_empty() {
             for folder in ["templates", "options", "public"] {

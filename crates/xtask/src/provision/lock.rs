@@ -13,7 +13,7 @@ use crate::say::Step;
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Takes the lock, waiting for whoever holds it. The system frees it when we end, in whatever way.
-pub(super) async fn take(root: &Path) -> anyhow::Result<File> {
+pub(crate) async fn take(root: &Path) -> anyhow::Result<File> {
     let path = root.join(".lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.with_context(|| format!("open {}", path.display()))?;

@@ -4,9 +4,11 @@
 //! written last. A build works in a folder of its own, so an interruption leaves the old part or none, never half of
 //! one. Two provisions at once wait for each other.
 
+mod debian;
 mod go;
 mod host;
-mod lock;
+pub(crate) mod lock;
+mod pinned;
 mod rust;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +40,12 @@ pub(crate) enum Part {
     Runner,
     /// The NATS server.
     Nats,
+    /// A one-node Kubernetes: its programs, and the Debian packages that it runs on.
+    Kubernetes,
+    /// SPIRE's server and agent.
+    Spire,
+    /// What renders the Helm chart.
+    Helm,
     /// The spelling check.
     Typos,
     /// The check of licences, bans and sources.
@@ -52,6 +60,9 @@ impl Part {
             Self::Gitea => Recipe::Go(&go::GITEA),
             Self::Runner => Recipe::Go(&go::RUNNER),
             Self::Nats => Recipe::Go(&go::NATS),
+            Self::Kubernetes => Recipe::Pinned(&pinned::KUBERNETES),
+            Self::Spire => Recipe::Pinned(&pinned::SPIRE),
+            Self::Helm => Recipe::Go(&go::HELM),
             Self::Typos => Recipe::Rust(&rust::TYPOS),
             Self::CargoDeny => Recipe::Rust(&rust::CARGO_DENY),
             Self::CargoFuzz => Recipe::Rust(&rust::CARGO_FUZZ),
@@ -67,6 +78,7 @@ impl Part {
 /// How a part is built.
 enum Recipe {
     Go(&'static go::Program),
+    Pinned(&'static pinned::Programs),
     Rust(&'static rust::Program),
 }
 
@@ -74,6 +86,7 @@ impl Recipe {
     fn file_name(&self) -> &'static str {
         match self {
             Self::Go(program) => program.name,
+            Self::Pinned(programs) => programs.name,
             Self::Rust(program) => program.name,
         }
     }
@@ -82,6 +95,7 @@ impl Recipe {
     fn version(&self) -> &'static str {
         match self {
             Self::Go(program) => program.version,
+            Self::Pinned(programs) => programs.version,
             Self::Rust(program) => program.version,
         }
     }
@@ -89,6 +103,7 @@ impl Recipe {
     fn tools(&self) -> Vec<host::Tool> {
         match self {
             Self::Go(program) => program.tools(),
+            Self::Pinned(programs) => programs.tools(),
             Self::Rust(_) => vec![host::Tool::CCompiler],
         }
     }
@@ -97,7 +112,23 @@ impl Recipe {
     fn folders(&self) -> &'static [&'static str] {
         match self {
             Self::Go(program) => program.folders,
-            Self::Rust(_) => &[],
+            Self::Pinned(_) | Self::Rust(_) => &[],
+        }
+    }
+
+    /// Programs that are built and installed with it.
+    fn beside(&self) -> &'static [&'static str] {
+        match self {
+            Self::Pinned(programs) => programs.beside,
+            Self::Go(_) | Self::Rust(_) => &[],
+        }
+    }
+
+    /// Whether what it needs of the system is there.
+    fn is_complete(&self) -> bool {
+        match self {
+            Self::Pinned(programs) => programs.is_complete(),
+            Self::Go(_) | Self::Rust(_) => true,
         }
     }
 }
@@ -108,7 +139,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let cache = Cache::locate()?;
         for part in Part::value_variants() {
             let recipe = part.recipe();
-            let state = if installed(cache.root(), &recipe) { "installed" } else { "not installed" };
+            let state = if ready(cache.root(), &recipe) { "installed" } else { "not installed" };
             let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
             say::result(&format!("{name:<11} {:<9} {state}", recipe.version().trim_start_matches('v')));
         }
@@ -123,7 +154,7 @@ pub(crate) async fn main(arguments: Arguments) -> anyhow::Result<ExitCode> {
 pub(crate) async fn ensure(parts: &[Part]) -> anyhow::Result<Cache> {
     let cache = Cache::locate()?;
     let root = cache.root();
-    let missing = |parts: &[Part]| parts.iter().copied().filter(|p| !installed(root, &p.recipe())).collect::<Vec<_>>();
+    let missing = |parts: &[Part]| parts.iter().copied().filter(|p| !ready(root, &p.recipe())).collect::<Vec<_>>();
     let wanted = missing(parts);
     if wanted.is_empty() {
         return Ok(cache);
@@ -138,11 +169,17 @@ pub(crate) async fn ensure(parts: &[Part]) -> anyhow::Result<Cache> {
     Ok(cache)
 }
 
+/// Installed, and the system has what belongs to it.
+fn ready(root: &Path, recipe: &Recipe) -> bool {
+    installed(root, recipe) && recipe.is_complete()
+}
+
 fn installed(root: &Path, recipe: &Recipe) -> bool {
     let bin = root.join("bin");
     let version = std::fs::read_to_string(bin.join(format!("{}.version", recipe.file_name()))).unwrap_or_default();
     let folders = recipe.folders().iter().all(|folder| root.join(folder).is_dir());
-    version.trim() == recipe.version() && bin.join(recipe.file_name()).is_file() && folders
+    let programs = recipe.beside().iter().all(|name| bin.join(name).is_file());
+    version.trim() == recipe.version() && bin.join(recipe.file_name()).is_file() && folders && programs
 }
 
 async fn build(root: &Path, recipe: &Recipe) -> anyhow::Result<()> {
@@ -156,6 +193,7 @@ async fn build(root: &Path, recipe: &Recipe) -> anyhow::Result<()> {
     let step = say::Step::begin(format!("provision {name} {}", recipe.version().trim_start_matches('v')));
     let built = match recipe {
         Recipe::Go(program) => program.build(&work, &log, step).await,
+        Recipe::Pinned(programs) => programs.build(&work, &log, step).await,
         Recipe::Rust(program) => program.build(&work, &log, step).await,
     };
     let (program, step) = built.with_context(|| format!("build {name} {}", recipe.version()))?;
@@ -176,6 +214,10 @@ fn install(root: &Path, work: &Path, recipe: &Recipe, program: &Path) -> anyhow:
     for folder in recipe.folders() {
         remove(&root.join(folder))?;
         std::fs::rename(work.join(folder), root.join(folder)).with_context(|| format!("install {folder}"))?;
+    }
+    for name in recipe.beside() {
+        let from = program.with_file_name(name);
+        std::fs::rename(&from, bin.join(name)).with_context(|| format!("install {name}"))?;
     }
     let target = bin.join(recipe.file_name());
     std::fs::rename(program, &target).with_context(|| format!("install {}", target.display()))?;
@@ -219,6 +261,14 @@ mod tests {
         let gitea = [("bin/gitea", ""), ("bin/gitea.version", "v1.26.0\n"), ("static/templates/x", "")];
         assert!(installed(folder_with(&gitea).path(), &Part::Gitea.recipe()));
         assert!(!installed(folder_with(&gitea[..2]).path(), &Part::Gitea.recipe()));
+    }
+
+    #[test]
+    fn programs_that_are_built_together_count_together() {
+        let files = ["bin/spire-server", "bin/spire-agent"].map(|path| (path, ""));
+        let version = ("bin/spire-server.version", "v1.13.3\n");
+        assert!(installed(folder_with(&[files[0], files[1], version]).path(), &Part::Spire.recipe()));
+        assert!(!installed(folder_with(&[files[0], version]).path(), &Part::Spire.recipe()));
     }
 
     #[test]
