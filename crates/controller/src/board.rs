@@ -21,6 +21,7 @@ use zeroize::Zeroizing;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::gitea::Lane;
+use crate::lease::{Act, Tenure};
 use crate::queue::Key;
 use crate::telemetry::events::Subject;
 
@@ -99,6 +100,7 @@ pub struct Board {
     telling: Mutex<()>,
     changed: watch::Sender<()>,
     recovery: Mutex<Recovery>,
+    tenure: Option<Tenure>,
 }
 
 impl Board {
@@ -115,7 +117,21 @@ impl Board {
             telling: Mutex::default(),
             changed: watch::Sender::new(()),
             recovery: Mutex::new(Recovery::Begun),
+            tenure: None,
         }
+    }
+
+    /// The same, of a process that leads as long as this lasts.
+    #[must_use]
+    pub fn led_by(self, tenure: Tenure) -> Self {
+        Self { tenure: Some(tenure), ..self }
+    }
+
+    /// Whether its lives may be decided about now. While nobody can be asked who leads the rooms stand still: another process
+    /// may lead, and what it has begun cannot be seen from here (NEW-47, NEW-59).
+    #[must_use]
+    pub fn may_decide(&self) -> bool {
+        self.tenure.as_ref().is_none_or(|tenure| tenure.permits(Act::Decide).is_ok())
     }
 
     /// The time by which its lives live.

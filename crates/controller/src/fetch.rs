@@ -29,10 +29,10 @@ use crate::clock;
 use crate::gitea::{Declared, Gitea, GiteaError, Lane, Trouble};
 use crate::grants;
 use crate::ops::Ops;
-use crate::queue::ledger::Ledger;
 use crate::queue::{Disposition, Message, Queue, QueueError};
 use crate::sealing::Sealing;
 use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_transition, scheduler_error};
+use admission::came_before;
 use pace::Pace;
 
 /// What an operator does when Gitea no longer knows us.
@@ -52,8 +52,6 @@ pub struct Fetch {
     pub board: Arc<Board>,
     /// Where they wait.
     pub queue: Arc<dyn Queue>,
-    /// What ended here before.
-    pub ledger: Arc<dyn Ledger>,
     /// Closes and opens envelopes.
     pub sealing: Arc<Sealing>,
     /// What becomes of a task.
@@ -115,9 +113,9 @@ impl Fetch {
     }
 
     /// The right to fetch. None while a task is in our memory only: the next one would be there as well, and a crash would
-    /// lose both (NEW-15); and none while the queue would not take it (NEW-40).
+    /// lose both (NEW-15); none while the queue would not take it (NEW-40); and none while another process may lead.
     fn permits(&self) -> usize {
-        if self.unwritten.load(Ordering::SeqCst) > 0 || self.queue.trouble().is_some() {
+        if !self.board.may_decide() || self.unwritten.load(Ordering::SeqCst) > 0 || self.queue.trouble().is_some() {
             return 0;
         }
         self.board.permits(&self.room)
@@ -182,7 +180,7 @@ impl Fetch {
             scheduler_error(&format!("{id}: Gitea handed out a task that is held already; it goes on as it is"));
             return;
         }
-        match self.admit(&assignment, &task).await {
+        match self.admit(&assignment, &task) {
             Ok(sealed) => self.hold(assignment, sealed, stop).await,
             Err(refusal) => self.refuse(&task, refusal).await,
         }
@@ -225,7 +223,7 @@ impl Fetch {
         let message = Message { id, digest: assignment.digest.clone(), backend: assignment.backend, body };
         if let Err(error) = self.publish(&message).await {
             // What is wrong with this one message is wrong with no other.
-            let of_queue = !matches!(error, QueueError::Conflict { .. } | QueueError::Ended { .. });
+            let of_queue = !matches!(error, QueueError::Conflict { .. });
             let counted = usize::from(of_queue);
             self.unwritten.fetch_add(counted, Ordering::SeqCst);
             let (this, stop) = (Arc::clone(self), stop.clone());
@@ -243,6 +241,10 @@ impl Fetch {
         match self.queue.publish(message.clone()).await {
             Ok(_new_or_the_same) => {
                 self.board.apply(message.id, Event::Persisted);
+                Ok(())
+            }
+            Err(QueueError::Ended { .. }) => {
+                self.board.apply(message.id, Event::Refused(came_before()));
                 Ok(())
             }
             Err(error) => {

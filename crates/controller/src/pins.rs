@@ -6,12 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use domain::assignment::{Assignment, RepositoryPin};
+use domain::id::InstanceId;
 use domain::reason::{Reason, Refusal};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::config::Nats;
+use crate::nats::{Connection, Role, Times};
 use crate::queue::QueueError;
 use crate::queue::embedded::{Embedded, Settings};
+use crate::queue::jetstream;
 use crate::queue::ledger::{Entry, Kind, Ledger};
 
 /// What is recorded for one identity.
@@ -105,8 +109,11 @@ impl Pin {
 }
 
 /// `identity pins list`.
-pub async fn told(state: &Path, json: bool) -> Result<String, String> {
-    let pins = of_state(state).await?.list().await.map_err(|error| error.to_string())?;
+///
+/// # Errors
+/// They cannot be read; a text for people.
+pub async fn told(pins: &Pins, json: bool) -> Result<String, String> {
+    let pins = pins.list().await.map_err(|error| error.to_string())?;
     if json {
         return Ok(format!("{}\n", serde_json::json!({ "schema": 1, "pins": pins })));
     }
@@ -114,8 +121,10 @@ pub async fn told(state: &Path, json: bool) -> Result<String, String> {
 }
 
 /// `identity pins confirm`.
-pub async fn confirmed(state: &Path, of: &str) -> Result<String, String> {
-    let pins = of_state(state).await?;
+///
+/// # Errors
+/// They cannot be written, or nobody was refused that name; a text for people.
+pub async fn confirmed(pins: &Pins, of: &str) -> Result<String, String> {
     let confirmed = pins.confirm(of, Timestamp::now()).await.map_err(|error| error.to_string())?;
     if confirmed.is_empty() {
         return Err(format!("nobody was refused {of}; `identity pins list` shows who was refused what"));
@@ -123,8 +132,22 @@ pub async fn confirmed(state: &Path, of: &str) -> Result<String, String> {
     Ok(confirmed.iter().map(line).collect())
 }
 
+/// The pins of an instance whose queue is in NATS, whether a controller runs or not. Nothing is made there.
+///
+/// # Errors
+/// NATS cannot be used, or there are no records; a text for people.
+pub async fn of_nats(nats: &Nats, instance: &InstanceId) -> Result<Pins, String> {
+    let worker = Connection::open(nats, Role::Worker, Times::default()).await.map_err(|error| error.to_string())?;
+    let (stream, base) = (nats.stream.as_str(), nats.subject_base.as_str());
+    let records = jetstream::records(worker.client().clone(), stream, base, instance.clone()).await;
+    records.map(Pins::new).map_err(|error| error.to_string())
+}
+
 /// The pins of a state folder, whether its controller runs or not: the file takes several writers.
-async fn of_state(state: &Path) -> Result<Pins, String> {
+///
+/// # Errors
+/// There is no queue, or it cannot be opened; a text for people.
+pub async fn of_state(state: &Path) -> Result<Pins, String> {
     let file = state.join("queue.db");
     if !file.is_file() {
         return Err(format!("{}: no controller has its state here; name its folder with --state", state.display()));
@@ -164,7 +187,7 @@ fn entry(key: &str, record: &Record, at: Timestamp) -> Entry {
 fn record(entry: &Entry) -> Result<Record, QueueError> {
     serde_json::from_str(&entry.value).map_err(|error| QueueError::Unusable {
         cause: format!("the pin of {} cannot be read ({error})", entry.key),
-        remedy: "restore queue.db from before it was changed".to_owned(),
+        remedy: "restore queue.db, or the bucket in NATS, from before it was changed".to_owned(),
     })
 }
 

@@ -292,6 +292,24 @@ impl IdentityRules {
         })
     }
 
+    /// Whether these rules can give `id` to some job: it is below `ci` or `ci-untrusted` of our trust domain and prefix
+    /// (POD-5). Its spelling is not judged: that is a setting which may change while a task waits.
+    #[must_use]
+    pub fn give(&self, id: &SpiffeId) -> bool {
+        let mut path = id.as_str().split('/').skip(3);
+        if id.trust_domain() != self.trust_domain.as_str() {
+            return false;
+        }
+        if let Some(prefix) = &self.prefix
+            && path.next() != Some(prefix.as_str())
+        {
+            return false;
+        }
+        let [class, _owner, _name, job] = path.collect::<Vec<_>>()[..] else { return false };
+        [TrustClass::Trusted, TrustClass::Untrusted].iter().any(|known| known.segment() == class)
+            && job.parse::<JobKey>().is_ok()
+    }
+
     /// Whether `id` is the identity of this job under some trust domain, prefix and case, of either class: what can be
     /// said of an ID that was made under rules that are not known any more (ENV-8, ENV-9).
     #[must_use]

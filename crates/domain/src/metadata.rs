@@ -2,6 +2,7 @@
 //! (invariant 4; requirements §1.2, §4.5; ENV-8).
 
 pub mod chunks;
+pub mod entry;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +13,8 @@ use jiff::Timestamp;
 use crate::id::{AssignmentId, Backend, Epoch, InstanceId, PayloadDigest, TaskId};
 use crate::identity::{IdentityRules, JobKey, Repository, SpiffeId};
 
-const PREFIX: &str = "ci.ddupan.top/";
+/// What every key of ours begins with.
+pub const PREFIX: &str = "ci.ddupan.top/";
 const RUNNER: &str = "runner";
 const ASSIGNMENT_ID: &str = "assignment-id";
 const TASK_ID: &str = "task-id";
@@ -184,6 +186,15 @@ impl ExecutorRecord {
             Mark::Steps(text) => self.steps = Some(text.clone()),
             Mark::Terminal => self.terminal = true,
         }
+    }
+
+    /// The labels that every executor of this instance carries, and no object of anybody else.
+    #[must_use]
+    pub fn selector(instance: &InstanceId) -> Map {
+        let mut map = Map::new();
+        put(&mut map, RUNNER, YES);
+        put(&mut map, INSTANCE, instance);
+        map
     }
 
     /// Whether these labels say that the object is an executor of any instance.

@@ -68,6 +68,20 @@ reasons! {
 }
 
 impl Reason {
+    /// Another executor made in the same way would end in the same way, or was waited for long enough (NEW-66).
+    #[must_use]
+    pub fn is_lasting(self) -> bool {
+        matches!(
+            self,
+            Self::ImageInvalid
+                | Self::ImagePull
+                | Self::ConfigError
+                | Self::Unschedulable
+                | Self::IdentityRejected
+                | Self::PrivilegedNotAllowed
+        )
+    }
+
     /// What a reader of the job page can do about it, where no more is known than the word.
     #[must_use]
     pub fn remedy(self) -> &'static str {

@@ -1,11 +1,11 @@
-//! What may still refuse a task that could run: it came before, or it is too large to wait (NEW-45, NEW-37).
+//! What may still refuse a task that could run: it is too large to wait, or came before (NEW-37, NEW-45). Nothing is asked
+//! for it: until the queue has the task, a crash loses it (SCH-15).
 
 use domain::assignment::{Assignment, largest_part};
 use domain::envelope::SealError;
 use domain::reason::{Reason, Refusal};
 
 use super::Fetch;
-use crate::telemetry::events::scheduler_error;
 
 impl Fetch {
     /// The sealed envelope of a task that may wait.
@@ -13,13 +13,7 @@ impl Fetch {
     /// # Errors
     ///
     /// A refusal that Gitea is told.
-    pub(super) async fn admit(&self, assignment: &Assignment, task: &[u8]) -> Result<Vec<u8>, Refusal> {
-        match self.ledger.is_ended(assignment.id, &assignment.digest).await {
-            Ok(false) => {}
-            Ok(true) => return Err(came_before()),
-            // The queue is asked next; it knows the same and says so when it is there again.
-            Err(error) => scheduler_error(&format!("dispatch Gitea task {}: {error}", assignment.id.task())),
-        }
+    pub(super) fn admit(&self, assignment: &Assignment, task: &[u8]) -> Result<Vec<u8>, Refusal> {
         let sealed = self.sealing.seal(assignment, task).map_err(|error| match error {
             SealError::TooLarge => too_large(task, None),
             SealError::NoRandomness => Refusal {
@@ -33,7 +27,8 @@ impl Fetch {
     }
 }
 
-fn came_before() -> Refusal {
+/// The queue knows it.
+pub(super) fn came_before() -> Refusal {
     Refusal {
         reason: Reason::Superseded,
         cause: "this very task has begun or ended on this runner before; a job is started at most once".to_owned(),

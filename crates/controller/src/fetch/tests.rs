@@ -92,7 +92,6 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
     let instance: domain::id::InstanceId = "f66f031b".parse().unwrap();
     let settings = Settings { max_bytes: 1 << 20, ..Settings::new(dir.join("queue.db")) };
     let queue = Embedded::open(settings).await.unwrap();
-    let ledger = queue.ledger();
     let disk = Arc::new(Disk { queue, is_full: AtomicBool::new(false), refused: watch::Sender::new(0) });
     let metrics = Metrics::new(&instance);
     let chronicle = Chronicle::new(metrics.clone(), instance.clone());
@@ -113,7 +112,6 @@ async fn rooms(double: &Double, credential: &testkit::runner_client::Credentials
     let fetch = Arc::new(Fetch {
         gitea: Arc::new(Gitea::new(&double.url(), credential, OnCancel::Stops).unwrap()),
         board: Arc::clone(&board),
-        ledger,
         queue: Arc::clone(&disk) as Arc<dyn Queue>,
         sealing: Arc::new(Sealing::new(ring(dir), "ci", instance.clone())),
         labels: labels.declared(&[LOCAL], domain::policy::SelfHosted::Declared),

@@ -21,7 +21,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{GiteaError, connector};
 use crate::clock;
-use crate::lease::Tenure;
+use crate::lease::{Act, Tenure};
 
 type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
 type Rpc = proto::RunnerServiceClient<ServiceTransport<HttpClient<Connector, ClientBody>>>;
@@ -90,8 +90,9 @@ impl Gitea {
         Ok(Self { rpc: rpc(base)?, credential, on_cancel, waits_for_cancelled, tenure: None })
     }
 
-    /// The same, for as long as this leadership lasts: after that no call is begun. A process that was frozen says nothing in
-    /// the name of a registration that another one leads by now, whatever of it wakes first (SCH-11, NEW-60).
+    /// The same, as far as this leadership permits: nothing is asked for while it is in doubt, and afterwards no call is begun.
+    /// A process that was frozen says nothing in the name of a registration that another one leads by now, whatever of it
+    /// wakes first (SCH-11, NEW-60).
     #[must_use]
     pub fn led_by(self, tenure: Tenure) -> Self {
         Self { tenure: Some(tenure), ..self }
@@ -169,8 +170,9 @@ impl Gitea {
     where
         C: Future<Output = Result<UnaryResponse<T>, ConnectError>>,
     {
-        if let Some(lost) = self.tenure.as_ref().and_then(Tenure::over) {
-            return Err(GiteaError::fenced(method, &lost));
+        let act = if matches!(method, "UpdateTask" | "UpdateLog") { Act::Speak } else { Act::Decide };
+        if let Some(Err(fenced)) = self.tenure.as_ref().map(|tenure| tenure.permits(act)) {
+            return Err(GiteaError::fenced(method, &fenced));
         }
         let (options, token) = self.options(seconds);
         match tokio::time::timeout(Duration::from_secs(seconds), make(options)).await {

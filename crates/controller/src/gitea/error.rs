@@ -6,7 +6,7 @@
 use connectrpc::{ConnectError, ErrorCode};
 use domain::excerpt;
 
-use crate::lease::Lost;
+use crate::lease::Fenced;
 
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +43,8 @@ impl GiteaError {
     }
 
     /// A call that was not begun, because another process may lead.
-    pub(super) fn fenced(method: &'static str, lost: &Lost) -> Self {
-        Self { trouble: Trouble::Away, code: "aborted", method, text: format!("not asked: {lost}") }
+    pub(super) fn fenced(method: &'static str, fenced: &Fenced) -> Self {
+        Self { trouble: Trouble::Away, code: "aborted", method, text: format!("not asked: {fenced}") }
     }
 
     /// An answer that cannot be.

@@ -1,11 +1,13 @@
 //! Leadership: at most one process fetches, launches and reaps for one registration (NEW-59, NEW-60).
 //!
-//! Invariant: whoever holds [`Held`] is the only one while [`Tenure::over`] is none; when [`Held::lost`] returns it no
-//! longer is and must stop at once. [`Held::release`] gives the leadership up and waits for it; dropping [`Held`] gives it
-//! up in the background.
+//! Invariant: whoever holds [`Held`] is the only one while [`Tenure::permits`] an [`Act::Decide`]. Where nobody can be
+//! asked who leads it rests: it decides nothing, and goes on speaking for its tasks ([`Act::Speak`]) until it is
+//! confirmed again or hears of another one. When [`Held::lost`] returns it must stop at once. [`Held::release`] gives
+//! the leadership up and waits for it; dropping [`Held`] gives it up in the background.
 //!
 //! On one host the proof is a lock on a file, which the kernel frees when the process ends, however it ends ([`mod@file`]).
-//! Between hosts it is a key in NATS that must be written again and again ([`key_value`]). A proof of the second kind can
+//! Between hosts it is a key in NATS or a Lease in Kubernetes that must be written again and again ([`key_value`],
+//! [`kubernetes`]; both by the same [`rules`]). A proof of the second kind can
 //! end while a process is frozen, between its last look and what it does next. No lease can exclude that: what such a
 //! process still sends is fenced by the epochs of executors (NEW-4) and by the compare-and-set of whatever it writes.
 
@@ -14,6 +16,9 @@ mod boot_time;
 pub(crate) mod contract;
 pub mod file;
 pub mod key_value;
+pub mod kubernetes;
+mod renew;
+mod rules;
 
 use std::path::PathBuf;
 
@@ -21,9 +26,13 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join};
 use tokio::sync::watch;
 
+use crate::telemetry::events::{LeaderEvent, leader_transition};
 use boot_time::BootTime;
 pub use file::FileLock;
-pub use key_value::{KeyValueError, KeyValueLease, Times, Unconfirmed};
+pub use key_value::{KeyValueError, KeyValueLease};
+pub use kubernetes::{KubernetesLease, KubernetesLeaseError};
+use rules::Seen;
+pub use rules::{Times, Unconfirmed};
 
 /// A way to become the only one.
 pub trait Leadership: Send + Sync + 'static {
@@ -86,33 +95,61 @@ impl Tenure {
         (sender, Self(receiver))
     }
 
-    /// Why the leadership is over; none while this process leads. Looks at the clock: a process that was frozen learns of
-    /// the end here before any of its timers has run.
+    /// Why the leadership is over, for good; none while this process leads or rests.
     #[must_use]
     pub fn over(&self) -> Option<Lost> {
         // Before the value: who ends it writes why and only then goes away.
         let gone = self.0.has_changed().is_err();
         match &*self.0.borrow() {
             Standing::Over(lost) => Some(lost.clone()),
-            Standing::Until(_) if gone => Some(Lost::Released),
-            Standing::Until(end) => (BootTime::now() >= *end).then_some(Lost::Expired),
-            Standing::ForGood => gone.then_some(Lost::Released),
+            Standing::Until { .. } | Standing::ForGood => gone.then_some(Lost::Released),
         }
+    }
+
+    /// Whether this may be done now. Looks at the clock: a process that was frozen learns here, before any of its timers has
+    /// run, that it may do nothing.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn permits(&self, act: Act) -> Result<(), Fenced> {
+        if let Some(lost) = self.over() {
+            return Err(Fenced::Over(lost));
+        }
+        let until = match (&*self.0.borrow(), act) {
+            (Standing::Until { end, .. }, Act::Decide) => *end,
+            (Standing::Until { end, speaks }, Act::Speak) => (*end).max(*speaks),
+            (Standing::ForGood, _) => return Ok(()),
+            // It ended this moment.
+            (Standing::Over(lost), _) => return Err(Fenced::Over(lost.clone())),
+        };
+        if BootTime::now() < until { Ok(()) } else { Err(Fenced::InDoubt) }
     }
 
     /// Ready when [`Tenure::over`] says why.
     async fn ended(mut self) {
-        while self.over().is_none() {
-            let end = match &*self.0.borrow_and_update() {
-                Standing::Until(end) => tokio::time::sleep(end.after(BootTime::now())).boxed(),
-                Standing::ForGood | Standing::Over(_) => futures::future::pending().boxed(),
-            };
-            tokio::select! {
-                changed = self.0.changed() => if changed.is_err() { return },
-                () = end => {}
-            }
-        }
+        // Without a sender it is over too.
+        let _ = self.0.wait_for(|standing| matches!(standing, Standing::Over(_))).await;
     }
+}
+
+/// What is done in the name of the instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Tasks are taken, started, given away, judged or ended.
+    Decide,
+    /// A task that is held is said to be alive; its own executor is believed.
+    Speak,
+}
+
+/// Why something may not be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fenced {
+    /// Never again.
+    #[error(transparent)]
+    Over(Lost),
+    /// Not now.
+    #[error("the lease was not renewed in time, and nobody can be asked who leads")]
+    InDoubt,
 }
 
 /// What is known of a leadership.
@@ -120,8 +157,8 @@ impl Tenure {
 enum Standing {
     /// It lasts until it is released.
     ForGood,
-    /// It lasts until then, unless it is prolonged.
-    Until(BootTime),
+    /// It lasts until `end`, unless it is prolonged; its holder may speak until `speaks`, when that is later.
+    Until { end: BootTime, speaks: BootTime },
     /// It is over and does not come back.
     Over(Lost),
 }
@@ -129,9 +166,6 @@ enum Standing {
 /// Why a leadership is over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// It could not be prolonged in time.
-    #[error("the lease was not renewed in time")]
-    Expired,
     /// Somebody else wrote himself in.
     #[error("{by} holds the lease now")]
     Taken {
@@ -171,4 +205,17 @@ pub enum LeaseError {
     /// The lease in NATS cannot be used.
     #[error(transparent)]
     KeyValue(#[from] KeyValueError),
+    /// The Lease in Kubernetes cannot be used.
+    #[error(transparent)]
+    Kubernetes(#[from] KubernetesLeaseError),
+}
+
+/// Says who leads, once for each.
+fn announce(seen: &Seen, announced: &mut Option<String>) {
+    if let Seen::Theirs { holder, .. } = seen
+        && announced.as_ref() != Some(holder)
+    {
+        leader_transition(LeaderEvent::Standby, Some(holder));
+        *announced = Some(holder.clone());
+    }
 }

@@ -1,20 +1,16 @@
 //! One connection, from its first try to its end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::{Client, ConnectOptions};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::health::Health;
 use super::options::{addresses, options};
 use super::{Cause, ConnectError, Password, Role, Times};
 use crate::config::nats::{Nats, NatsUrl};
-
-/// For what was handed to the connection to leave, at its end.
-const CLOSE: Duration = Duration::from_secs(5);
 
 /// A connection that was made once and is made again for ever. No `Debug`: it knows a password.
 pub struct Connection {
@@ -71,14 +67,6 @@ impl Connection {
     pub fn trouble(&self) -> Option<String> {
         let tell = || format!("NATS, {} connection to {}: {}", self.role.as_str(), self.servers, self.health.cause());
         (!self.is_connected()).then(tell)
-    }
-
-    /// Ends it for good, after what was handed to it has left; after 5 s in any case. Without a server there is nothing
-    /// to wait for: what it holds is given up.
-    pub async fn close(&self) {
-        if self.is_connected() && self.client.drain().await.is_ok() {
-            let _ = timeout(CLOSE, self.health.closed()).await;
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: nothing that is kept or logged here has a password in it. The texts are those of the operating system, of
 //! TLS, and of the server, which is never told to repeat what it was sent.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_nats::{ClientError, Event, Server, ServerError};
@@ -16,7 +17,7 @@ pub(super) struct Health {
     state: Mutex<State>,
     /// What the server last refused of what this connection did; none since it was connected.
     refusal: watch::Sender<Option<String>>,
-    closed: watch::Sender<bool>,
+    closed: AtomicBool,
 }
 
 /// What was heard.
@@ -85,7 +86,7 @@ impl State {
 impl Health {
     pub(super) fn new(role: Role) -> Self {
         let state = Mutex::default();
-        Self { role, state, refusal: watch::Sender::new(None), closed: watch::Sender::new(false) }
+        Self { role, state, refusal: watch::Sender::new(None), closed: AtomicBool::new(false) }
     }
 
     /// The first connection is not made yet, and is tried again.
@@ -100,7 +101,7 @@ impl Health {
         match &change {
             Some(Change::Connected | Change::ConnectedAgain) => drop(self.refusal.send_replace(None)),
             Some(Change::Refused(words)) => drop(self.refusal.send_replace(Some(words.clone()))),
-            Some(Change::Closed) => drop(self.closed.send_replace(true)),
+            Some(Change::Closed) => self.closed.store(true, Ordering::SeqCst),
             Some(Change::Away(_)) | None => {}
         }
         self.tell(change);
@@ -124,13 +125,7 @@ impl Health {
 
     /// Whether it has ended for good.
     pub(super) fn is_closed(&self) -> bool {
-        *self.closed.borrow()
-    }
-
-    /// Waits for that.
-    pub(super) async fn closed(&self) {
-        // The sender is ours: the wait cannot fail.
-        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Waits until the server refuses something, and says what.

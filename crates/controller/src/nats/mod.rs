@@ -137,9 +137,4 @@ impl Connections {
         let trouble = self.trouble();
         readiness.set(|conditions| conditions.connection_trouble = trouble);
     }
-
-    /// Ends both, after what was handed to them has left; what is still to leave after 5 s is given up.
-    pub async fn close(&self) {
-        tokio::join!(self.producer.close(), self.worker.close());
-    }
 }

@@ -167,6 +167,14 @@ async fn a_retry_waits_counts_and_keeps_its_turn(queue: &Shared) {
     let listed = waiting(queue).await.swap_remove(0);
     assert_eq!((listed.attempts, listed.last_error.as_deref()), (1, Some("no room")));
     assert_eq!(listed.next_try.as_millisecond(), at.as_millisecond());
+    for attempts in 2..=3 {
+        let again = Disposition::Retry { at: Timestamp::now(), error: format!("failed {attempts} times") };
+        queue.settle(key(1), again).await.unwrap();
+        assert_eq!(waiting(queue).await[0].attempts, attempts);
+        assert_eq!(eventually(queue).await, Some(1));
+    }
+    let listed = waiting(queue).await.swap_remove(0);
+    assert_eq!((listed.attempts, listed.leased, listed.last_error.as_deref()), (3, true, Some("failed 3 times")));
 }
 
 /// CON-4, NEW-44: given back at once, as if nothing had been.
@@ -244,14 +252,16 @@ async fn a_restart_forgets_leases_and_nothing_else(make: &impl AsyncFn(&str) -> 
     publish(&before, &[1, 2, 3]).await;
     assert_eq!(pull(&before).await, Some(1));
     assert_eq!(pull(&before).await, Some(2));
-    let retry = Disposition::Retry { at: Timestamp::now(), error: "broken".to_owned() };
-    before.settle(key(1), retry).await.unwrap();
+    for error in ["weak", "broken"] {
+        let retry = Disposition::Retry { at: Timestamp::now(), error: error.to_owned() };
+        before.settle(key(1), retry).await.unwrap();
+    }
     before.settle(key(3), Disposition::Ack).await.unwrap();
     drop(before);
     let after = make("restart").await;
     assert_eq!(numbers(&after).await, [1, 2]);
     let listed = waiting(&after).await.swap_remove(0);
-    assert_eq!((listed.attempts, listed.last_error.as_deref()), (1, Some("broken")));
+    assert_eq!((listed.attempts, listed.last_error.as_deref()), (2, Some("broken")));
     let got = [eventually(&after).await, eventually(&after).await];
     assert_eq!(got.into_iter().flatten().collect::<BTreeSet<_>>(), [1, 2].into());
     assert_eq!(pull(&after).await, None);

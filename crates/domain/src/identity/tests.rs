@@ -231,3 +231,28 @@ proptest! {
         }
     }
 }
+
+/// POD-5, F120, F124, F129: what is no job's identity under these rules is nobody's.
+#[test]
+fn rules_know_what_they_give() {
+    let blue = IdentityRules { prefix: Some("blue".parse().unwrap()), ..rules() };
+    let plain = rules();
+    let rows = [
+        (&blue, "example.org/blue/ci/acme/app/build", true),
+        (&blue, "example.org/blue/ci-untrusted/acme/app/build", true),
+        (&blue, "example.org/ci/acme/app/build", false),
+        (&blue, "example.org/red/ci/acme/app/build", false),
+        (&blue, "example.com/blue/ci/acme/app/build", false),
+        (&blue, "example.org/blue/admin/acme/app/build", false),
+        (&blue, "example.org/blue/ci/acme/app", false),
+        (&blue, "example.org/blue/ci/acme/app/build/more", false),
+        (&blue, "example.org/blue/ci/acme/app/7up", false),
+        (&plain, "example.org/ci/Acme/app/build", true),
+        (&plain, "example.org/blue/ci/Acme/app/build", false),
+    ];
+    for (rules, text, expected) in rows {
+        assert_eq!(rules.give(&format!("spiffe://{text}").parse().unwrap()), expected, "{text}");
+    }
+    let id = identity(&blue, TrustClass::Untrusted, "Acme/app.x", "_a-1");
+    assert!(blue.give(&id.parse().unwrap()));
+}

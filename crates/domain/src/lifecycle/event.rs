@@ -4,13 +4,15 @@ use jiff::Timestamp;
 
 use super::{Outcome, Row, StepRecords};
 use crate::id::Epoch;
-use crate::reason::Reason;
+use crate::reason::{Reason, Refusal};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The queue holds the task durably.
     Persisted,
+    /// The queue knows that this very task has begun or ended before: it is not taken again (NEW-45).
+    Refused(Refusal),
     /// What keeps it from going on: the queue did not take it yet, its message does not open, its owner has enough running.
     WaitsFor {
         /// In words, without secrets.
@@ -169,6 +171,8 @@ pub enum Event {
     Stopping,
     /// Time passed.
     Tick,
+    /// Time passed in which nobody may be judged: another process may lead.
+    Rest,
 }
 
 /// What whoever brought the event must do now.

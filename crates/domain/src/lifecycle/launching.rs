@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Action, Ending, Executor, Life, Limits, Milestones, Phase, Settlement};
 use crate::id::Epoch;
-use crate::reason::Reason;
+use crate::reason::{Reason, Refusal};
 
 impl Life {
     pub(super) fn on_persisted(&mut self, now: Timestamp) -> Vec<Action> {
@@ -13,6 +13,14 @@ impl Life {
             self.waits_for("a free slot".to_owned());
         }
         vec![Action::Wake]
+    }
+
+    pub(super) fn on_refused(&mut self, refusal: Refusal, now: Timestamp) -> Vec<Action> {
+        if self.phase != Phase::Fetched {
+            return vec![];
+        }
+        let Refusal { reason, cause, remedy } = refusal;
+        self.end(Ending { remedy, ..Ending::new(reason, cause) }, now)
     }
 
     pub(super) fn on_stopping(&mut self, now: Timestamp) -> Vec<Action> {
@@ -129,11 +137,15 @@ impl Life {
         vec![]
     }
 
-    /// An executor ended before it claimed: nothing ran, so another may be made (NEW-61, NEW-63).
+    /// An executor ended before it claimed: nothing ran, so another may be made (NEW-61, NEW-63), unless it would end as this
+    /// one did (NEW-66).
     pub(super) fn died(&mut self, reason: Reason, how: String, now: Timestamp, limits: &Limits) -> Vec<Action> {
         self.deaths += 1;
         self.discard = self.executor != Executor::Absent;
         (self.last_error, self.last_failure) = (Some(how.clone()), Some(reason));
+        if reason.is_lasting() {
+            return self.end(Ending::new(reason, how), now);
+        }
         if self.deaths > limits.relaunches {
             let cause = format!("{how}; {} executors ended before they took the task", self.deaths);
             return self.end(Ending::new(reason, cause), now);

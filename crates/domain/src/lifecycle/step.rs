@@ -24,6 +24,7 @@ impl Life {
     fn decide(&mut self, event: Event, now: Timestamp, limits: &Limits) -> Vec<Action> {
         match event {
             Event::Persisted => self.on_persisted(now),
+            Event::Refused(refusal) => self.on_refused(refusal, now),
             Event::WaitsFor { what } if self.waiting_for == what => vec![],
             Event::WaitsFor { what } => self.waits_for(what),
             Event::LaunchBegun { epoch } => self.on_launch_begun(epoch, now),
@@ -81,6 +82,7 @@ impl Life {
             Event::InLine { place, slots } => self.on_in_line(place, slots, now),
             Event::Stopping => self.on_stopping(now),
             Event::Tick => self.on_tick(now, limits),
+            Event::Rest => self.beat(now, limits.heartbeat_silent),
         }
     }
 

@@ -12,11 +12,20 @@ impl Life {
             return ended;
         }
         let mut actions: Vec<Action> = self.news_to_tell(now, limits).into_iter().collect();
-        if self.pulse_is_due(now, limits) {
-            self.last_beat = now;
-            actions.push(Action::Heartbeat);
-        }
+        // What a former process saw of the steps may be old: the runner speaks first.
+        let careful = self.reporting || (self.found.is_some() && self.phase == Phase::Claimed);
+        actions.extend(self.beat(now, if careful { limits.heartbeat_silent } else { limits.heartbeat }));
         actions
+    }
+
+    /// The pulse, if Gitea heard nothing for so long.
+    pub(super) fn beat(&mut self, now: Timestamp, pause: SignedDuration) -> Vec<Action> {
+        let heard = self.last_sign.max(self.last_beat);
+        if self.is_over() || self.is_cancelling() || now.duration_since(heard) < pause {
+            return vec![];
+        }
+        self.last_beat = now;
+        vec![Action::Heartbeat]
     }
 
     /// The waiting room speaks of changes only, and not too often; a task that starts at once needs no word of it. What
@@ -92,15 +101,5 @@ impl Life {
         self.confirmed = true;
         self.enter(Phase::Final(outcome), now);
         vec![Action::Wake]
-    }
-
-    fn pulse_is_due(&self, now: Timestamp, limits: &Limits) -> bool {
-        if self.is_over() || self.is_cancelling() {
-            return false;
-        }
-        // What a former process saw of the steps may be old: the runner speaks first.
-        let careful = self.reporting || (self.found.is_some() && self.phase == Phase::Claimed);
-        let pause = if careful { limits.heartbeat_silent } else { limits.heartbeat };
-        now.duration_since(self.last_sign.max(self.last_beat)) >= pause
     }
 }

@@ -85,7 +85,15 @@ impl From<Pattern> for String {
 }
 
 impl Pattern {
-    fn fits(&self, text: &str) -> bool {
+    /// The same in lower case, for names that Gitea takes in any.
+    #[must_use]
+    pub fn lower(&self) -> Self {
+        Self(self.0.to_ascii_lowercase())
+    }
+
+    /// Whether the whole text is like this.
+    #[must_use]
+    pub fn fits(&self, text: &str) -> bool {
         glob(self.0.as_bytes(), text.as_bytes())
     }
 }
@@ -150,7 +158,7 @@ impl TrustPolicy {
     #[must_use]
     pub fn judge(&self, origin: &Origin<'_>) -> Judgement {
         let repository = origin.repository.to_string().to_ascii_lowercase();
-        let named = |section: &&Section| Pattern(section.name.0.to_ascii_lowercase()).fits(&repository);
+        let named = |section: &&Section| section.name.lower().fits(&repository);
         let section = self.repositories.iter().find(named);
         let no = |rule| (TrustClass::Untrusted, rule);
         let Some(event) = origin.event else { return no("event_missing") };

@@ -9,9 +9,11 @@
 //! | a write fails, or is not answered in time | it may be stored, even much later (the client sends again what waited for a connection): read, and compare the session; then written again on the revision that was read |
 //! | a write is refused, and another session is read | not ours: lost at once, that is with the next renewal after it happened |
 //! | a read fails, hangs, or shows less than what was confirmed | read again |
-//! | nothing is confirmed for the renew deadline (10 s) | lost, unless it holds by another proof too ([`Unconfirmed::GoesOn`]) |
+//! | nothing is confirmed for the renew deadline (10 s) | the holder rests ([`Unconfirmed::Rests`]), unless it holds by another proof too ([`Unconfirmed::GoesOn`]); it is tried on, for ever |
+//! | a resting holder writes on its own revision, and that is stored | nobody led meanwhile: it leads again |
+//! | nobody hears of the key for longer than the renew deadline | a standby begins its wait anew: it cannot know whether the holder was silent, and that one is to have its lease back |
 //! | the key or its bucket is removed by hand | the holder has lost it with its next renewal; a standby that saw it held waits for the length of a lease all the same, one that is started anew does not |
-//! | the holder is frozen past its deadline | [`super::Tenure::over`] says so before any timer runs; what it was about to send meanwhile is sent all the same, and fenced elsewhere |
+//! | the holder is frozen past its deadline | [`super::Tenure::permits`] nothing before any timer runs; what it was about to send meanwhile is sent all the same, and fenced elsewhere |
 //! | its holder was a process of the same place, which is gone | taken at once ([`KeyValueLease::at`]) |
 //! | released in order | a record without a session is written, which a standby takes with its next look (every 2 s) |
 //! | the release is not answered | tried again for a moment; then a standby waits for the length of a lease |
@@ -20,13 +22,9 @@
 //! are, a standby gives up after the length of a lease and says what it may need ([`KeyValueError::Unanswered`]).
 
 mod error;
-mod renew;
-mod rules;
 mod store;
 #[cfg(test)]
 mod tests;
-
-use std::time::Duration;
 
 use async_nats::jetstream::Context;
 use domain::id::InstanceId;
@@ -34,11 +32,11 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
 use super::boot_time::BootTime;
-use super::{Held, Leadership, LeaseError};
-use crate::telemetry::events::{LeaderEvent, leader_transition};
+use super::renew::{self, Store as _};
+use super::rules::{Heard, Move, Standby, Term, Times, Unconfirmed};
+use super::{Held, Leadership, LeaseError, announce};
 pub use error::KeyValueError;
 use error::Trouble;
-use rules::{Heard, Move, Seen, Standby, Term};
 use store::{Bucket, Patience, Store};
 
 /// The lease of one instance in NATS.
@@ -50,51 +48,6 @@ pub struct KeyValueLease {
     place: Option<String>,
     unconfirmed: Unconfirmed,
     times: Times,
-}
-
-/// What becomes of a leadership when nothing is confirmed for the renew deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unconfirmed {
-    /// It ends: somebody else may lead soon.
-    Ends,
-    /// It lasts until somebody else is seen: for one who is the only one by another proof, so that an outage of NATS, however
-    /// long, ends nothing (NEW-47). Who was frozen learns of another one with its next renewal only.
-    GoesOn,
-}
-
-/// How long what takes; requirements §1.4.
-#[derive(Debug, Clone, Copy)]
-pub struct Times {
-    /// A standby that saw no change for so long takes over. Longer than the renew deadline, or two may lead at once.
-    pub lease: Duration,
-    /// A holder whose writes are not confirmed for so long leads no longer.
-    pub renew_deadline: Duration,
-    /// Between two renewals of a holder, and two looks of a standby.
-    pub retry: Duration,
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        let [lease, renew_deadline, retry] = [15, 10, 2].map(Duration::from_secs);
-        Self { lease, renew_deadline, retry }
-    }
-}
-
-impl Times {
-    /// How long one call may take: a holder has three tries.
-    fn call(&self) -> Duration {
-        self.renew_deadline / 3
-    }
-
-    /// Between two calls that brought nothing.
-    fn pause(&self) -> Duration {
-        self.retry / 4
-    }
-
-    /// For the end of the call under way and the release.
-    fn release(&self) -> Duration {
-        2 * self.call()
-    }
 }
 
 impl KeyValueLease {
@@ -113,7 +66,7 @@ impl KeyValueLease {
             key,
             holder: holder.to_owned(),
             place: None,
-            unconfirmed: Unconfirmed::Ends,
+            unconfirmed: Unconfirmed::Rests,
             times: Times::default(),
         }
     }
@@ -147,7 +100,7 @@ impl KeyValueLease {
         let (mut unread, mut unwritten) = (Patience::new(self.times.lease), Patience::new(self.times.lease));
         let mut announced = None;
         loop {
-            let pause = match store.look().await {
+            let pause = match store.find().await {
                 Ok(seen) => {
                     unread.answered();
                     announce(&seen, &mut announced);
@@ -202,7 +155,7 @@ impl KeyValueLease {
         let sent = BootTime::now();
         let trouble = match store.write(expected).await {
             Ok(Heard::Stored { revision }) => {
-                // An answer that comes too late begins a leadership that is over.
+                // An answer that comes too late begins a leadership that rests.
                 return Ok(Some(Term::new(self.times, revision, sent)));
             }
             Ok(_) => {
@@ -221,15 +174,5 @@ impl KeyValueLease {
 impl Leadership for KeyValueLease {
     fn acquire(&self) -> BoxFuture<'_, Result<Held, LeaseError>> {
         async move { Ok(self.lead().await?) }.boxed()
-    }
-}
-
-/// Says who leads, once for each.
-fn announce(seen: &Seen, announced: &mut Option<String>) {
-    if let Seen::Theirs { holder, .. } = seen
-        && announced.as_ref() != Some(holder)
-    {
-        leader_transition(LeaderEvent::Standby, Some(holder));
-        *announced = Some(holder.clone());
     }
 }

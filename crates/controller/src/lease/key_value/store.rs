@@ -13,13 +13,17 @@ use async_nats::jetstream::{Context, ErrorCode};
 use serde::{Deserialize, Serialize};
 
 use super::super::boot_time::BootTime;
+use super::super::renew;
+use super::super::rules::{Heard, Seen, Times};
+use super::KeyValueLease;
 use super::error::{KeyValueError, Trouble};
-use super::rules::{Heard, Seen};
-use super::{KeyValueLease, Times};
 use crate::nats::{REPLICAS, TOO_FEW_SERVERS};
 
 /// Room for some thousand leases; an account may demand that a bucket has a limit.
 const MAX_BYTES: i64 = 1024 * 1024;
+
+/// How often a call that waits for a connection looks for one.
+const CONNECTED_YET: Duration = Duration::from_millis(20);
 
 /// The bucket, opened or not.
 #[derive(Clone)]
@@ -30,11 +34,12 @@ pub(super) struct Bucket {
 
 /// One session at one key.
 pub(super) struct Store {
+    context: Context,
     inner: kv::Store,
     key: String,
     subject: String,
     record: Record,
-    pub(super) times: Times,
+    times: Times,
 }
 
 /// What stands under the key.
@@ -70,7 +75,7 @@ impl Bucket {
         let session = format!("{:032x}", u128::from_ne_bytes(random));
         let record = Record { holder: holder.clone(), session: Some(session), place: place.clone() };
         let subject = format!("{}{key}", inner.prefix);
-        Ok(Store { inner, key: key.clone(), subject, record, times: *times })
+        Ok(Store { context: self.context.clone(), inner, key: key.clone(), subject, record, times: *times })
     }
 
     /// On three servers, or on one where there are fewer.
@@ -140,10 +145,9 @@ impl Bucket {
 
 impl Store {
     /// What stands under the key, asked of the stream's leader: other replicas may be behind.
-    pub(super) async fn look(&self) -> Result<Seen, Trouble> {
-        let message = match in_time(&self.times, self.inner.stream.get_last_raw_message_by_subject(&self.subject))
-            .await?
-        {
+    pub(super) async fn find(&self) -> Result<Seen, Trouble> {
+        let look = self.inner.stream.get_last_raw_message_by_subject(&self.subject);
+        let message = match in_time(&self.times, self.connected(look)).await? {
             Ok(message) => message,
             Err(error) => match error.kind() {
                 LastRawMessageErrorKind::NoMessageFound => return Ok(Seen::Nothing),
@@ -166,28 +170,52 @@ impl Store {
         })
     }
 
-    /// Writes us in, if this revision is the latest: [`Heard::Stored`] or [`Heard::Refused`].
-    pub(super) async fn write(&self, expected: u64) -> Result<Heard, Trouble> {
-        self.put(&self.record, expected).await
-    }
-
-    /// Writes that nobody holds it, if this revision is the latest.
-    pub(super) async fn write_free(&self, expected: u64) -> Result<Heard, Trouble> {
-        self.put(&Record { session: None, ..self.record.clone() }, expected).await
-    }
-
     /// The subject that is written to.
     pub(super) fn subject(&self) -> &str {
         &self.subject
     }
 
+    /// Begins the call when there is a connection: what is asked without one lies in the client, hours of an outage long, and
+    /// all of it goes out at its end.
+    async fn connected<T>(&self, call: impl Future<Output = T>) -> T {
+        while self.context.client().connection_state() != State::Connected {
+            tokio::time::sleep(CONNECTED_YET).await;
+        }
+        call.await
+    }
+
     async fn put(&self, record: &Record, expected: u64) -> Result<Heard, Trouble> {
         let text = serde_json::to_vec(record).map_err(|error| Trouble::Silent(error.to_string()))?;
-        match in_time(&self.times, self.inner.update(&self.key, text.into(), expected)).await? {
+        let update = self.inner.update(&self.key, text.into(), expected);
+        match in_time(&self.times, self.connected(update)).await? {
             Ok(revision) => Ok(Heard::Stored { revision }),
             Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => Ok(Heard::Refused),
             Err(error) => Err(Trouble::Silent(error.to_string())),
         }
+    }
+}
+
+impl renew::Store for Store {
+    type Trouble = Trouble;
+
+    /// No bucket, no record.
+    async fn look(&self) -> Result<Seen, Trouble> {
+        match self.find().await {
+            Err(Trouble::NoBucket) => Ok(Seen::Nothing),
+            found => found,
+        }
+    }
+
+    async fn write(&self, expected: u64) -> Result<Heard, Trouble> {
+        self.put(&self.record, expected).await
+    }
+
+    async fn write_free(&self, expected: u64) -> Result<Heard, Trouble> {
+        self.put(&Record { session: None, ..self.record.clone() }, expected).await
+    }
+
+    fn times(&self) -> &Times {
+        &self.times
     }
 }
 

@@ -10,7 +10,7 @@ use super::api::Handed;
 use super::failure::Failure;
 use super::shelf::Turn;
 use super::{Inner, consumer};
-use crate::lease::Tenure;
+use crate::lease::Act;
 use crate::queue::ledger::Ledger as _;
 use crate::queue::{Delivery, Key, QueueError};
 use domain::id::Backend;
@@ -38,15 +38,14 @@ impl Inner {
         }
     }
 
-    /// Whoever leads no more decides nothing of a message.
+    /// Whoever does not lead decides nothing of a message.
     ///
     /// # Errors
-    /// Why the leadership is over.
+    /// Why not.
     pub(super) fn still_leads(&self) -> Result<(), QueueError> {
-        let lost = self.tenure.as_ref().and_then(Tenure::over);
-        lost.map_or(Ok(()), |lost| {
-            Err(QueueError::Unavailable { cause: format!("this process may decide nothing any more: {lost}") })
-        })
+        let permitted = self.tenure.as_ref().map_or(Ok(()), |tenure| tenure.permits(Act::Decide));
+        permitted
+            .map_err(|fenced| QueueError::Unavailable { cause: format!("this process may decide nothing: {fenced}") })
     }
 
     /// What the consumer hands out. Somebody may have removed it (CON-4), of which an old server says nothing: it is set

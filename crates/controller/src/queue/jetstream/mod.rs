@@ -168,6 +168,20 @@ impl JetStream {
     }
 }
 
+/// The records of an instance, for one who does not work on its queue. Nothing is made.
+///
+/// # Errors
+/// [`QueueError::Unusable`] where there are none, [`QueueError::Unavailable`] when NATS does not answer.
+pub async fn records(
+    worker: Client,
+    stream: &str,
+    subject_base: &str,
+    instance: InstanceId,
+) -> Result<Arc<dyn Ledger>, QueueError> {
+    let names = Names::new(stream, subject_base, instance);
+    Ok(Arc::new(Records::find(Api::new(worker, PACE.answer), names).await?))
+}
+
 impl Queue for JetStream {
     fn publish(&self, message: Message) -> BoxFuture<'_, Result<Published, QueueError>> {
         async move { self.inner.publish(message).await }.boxed()

@@ -29,7 +29,7 @@ pub(super) struct Records {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Value1 {
+struct Content {
     value: String,
     at: Timestamp,
 }
@@ -48,13 +48,26 @@ impl Records {
         Ok(Self { api, names })
     }
 
+    /// The bucket as it is.
+    pub(super) async fn find(api: Api, names: Names) -> Result<Self, QueueError> {
+        let records = names.records();
+        match stream::info(&api, &records).await {
+            Ok(_) => Ok(Self { api, names }),
+            Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => Err(QueueError::Unusable {
+                cause: format!("there are no records of a controller ({records})"),
+                remedy: "name the stream that the controller uses with NATS_STREAM".to_owned(),
+            }),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
     pub(super) async fn write(&self, kind: &str, entry: &Entry) -> Result<(), QueueError> {
         self.store(kind, entry, HeaderMap::new()).await.map_err(QueueError::from)
     }
 
     async fn store(&self, kind: &str, entry: &Entry, headers: HeaderMap) -> Result<(), Failure> {
         let subject = self.names.record(kind, &entry.key);
-        let value = Value1 { value: entry.value.clone(), at: entry.at };
+        let value = Content { value: entry.value.clone(), at: entry.at };
         // A text and a time: writing them as JSON cannot fail.
         let body = serde_json::to_vec(&value).unwrap_or_default();
         self.api.publish(&subject, headers, body.into()).await.map(drop)
@@ -169,8 +182,8 @@ fn wanted(names: &Names) -> Map<String, Value> {
 }
 
 fn entry(subject: &str, body: &[u8]) -> Result<Entry, QueueError> {
-    let parsed = key_of_record(subject).zip(serde_json::from_slice::<Value1>(body).ok());
-    let (key, Value1 { value, at }) = parsed.ok_or_else(|| QueueError::Unusable {
+    let parsed = key_of_record(subject).zip(serde_json::from_slice::<Content>(body).ok());
+    let (key, Content { value, at }) = parsed.ok_or_else(|| QueueError::Unusable {
         cause: format!("the record {subject} is not one of ours"),
         remedy: "remove it (nats kv del), or restore the bucket from a backup".to_owned(),
     })?;

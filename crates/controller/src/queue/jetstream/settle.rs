@@ -58,9 +58,9 @@ impl Inner {
         self.remove(key).await
     }
 
-    /// The message goes, and what was noted about its tries. It is read before and after the acknowledgement: its place may
-    /// be that of another message when the stream was made anew, and an acknowledgement may be answered without an effect,
-    /// or not at all, when the consumer was made anew. Whoever says that a task has begun or ended states a fact about the
+    /// The message goes, and what was noted about its tries. It is read before anything is done with its place, which may be
+    /// that of another message when the stream was made anew, and once more after an acknowledgement, which may be answered
+    /// without an effect, or not at all, when the consumer was made anew. Whoever says that a task has begun or ended states a fact about the
     /// task; so a message that is not ours to acknowledge is taken out by its place.
     pub(super) async fn remove(&self, key: &Key) -> Result<(), QueueError> {
         let (lease, place) = {
@@ -70,17 +70,21 @@ impl Inner {
         if let Some(place) = place
             && self.lies_at(key, place).await?
         {
-            if let Some(reply) = lease
-                && let Err(failure) = self.worker.acknowledge(&reply).await
-            {
-                tracing::warn!(
-                    component = "queue",
-                    assignment = %key.id,
-                    ?failure,
-                    "no answer to an acknowledgement; the message is taken out by its place"
-                );
-            }
-            if self.lies_at(key, place).await? {
+            let still_there = match lease {
+                Some(reply) => {
+                    if let Err(failure) = self.worker.acknowledge(&reply).await {
+                        tracing::warn!(
+                            component = "queue",
+                            assignment = %key.id,
+                            ?failure,
+                            "no answer to an acknowledgement; the message is taken out by its place"
+                        );
+                    }
+                    self.lies_at(key, place).await?
+                }
+                None => true,
+            };
+            if still_there {
                 self.worker.delete(&self.names.stream, place).await?;
             }
         }

@@ -58,6 +58,8 @@ async fn two_instances_share_a_stream() {
     other.nothing_left().await;
     lies_in_the_stream(&one, ours[1]).await;
     one.restart();
+    // A start on a busy machine takes long, and is not what is waited for below.
+    one.operators_see("/readyz", SOON, ready).await;
     one.desk.open_gate("open");
     one.all_succeed(&ours, SOON).await;
 

@@ -76,6 +76,7 @@ fn every_event(current: Epoch) -> Vec<Event> {
     let other = if current == Epoch::FIRST { current.next() } else { Epoch::FIRST };
     let mut events = vec![
         Event::Persisted,
+        Event::Refused(Refusal { reason: Reason::Superseded, cause: "twice".to_owned(), remedy: "again".to_owned() }),
         Event::WaitsFor { what: "the queue".to_owned() },
         Event::LaunchBegun { epoch: current },
         Event::ExecutorPending { epoch: current },
@@ -92,6 +93,7 @@ fn every_event(current: Epoch) -> Vec<Event> {
         Event::Stopping,
         Event::InLine { place: 2, slots: 4 },
         Event::Tick,
+        Event::Rest,
     ];
     for permanent in [None, Some(Reason::ConfigError)] {
         let (cause, remedy) = ("no".to_owned(), "ask".to_owned());

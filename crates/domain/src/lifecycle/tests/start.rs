@@ -28,6 +28,21 @@ fn executors_that_die_before_the_claim_are_replaced() {
         .ends_as(Reason::ExecutorExited);
 }
 
+/// NEW-66, F60, T7: what every further executor would end of as well ends the task at once, and the executor goes.
+#[test]
+fn a_lasting_reason_is_not_tried_again() {
+    let epoch = Epoch::FIRST;
+    let lasting =
+        [Reason::ImageInvalid, Reason::ImagePull, Reason::ConfigError, Reason::Unschedulable, Reason::IdentityRejected];
+    for reason in lasting {
+        let walk = Walk::fetched().on(Event::Persisted).on(Event::LaunchBegun { epoch });
+        let walk = walk.on(Event::ExecutorPending { epoch });
+        let ended = walk.on(Event::ExecutorEnded { epoch, reason, how: "no such image".to_owned() });
+        ended.ends_as(reason);
+        assert!(ended.wants().removal);
+    }
+}
+
 /// NEW-163, PRC-9: an end that comes while the message is being given back finds it in the queue, and removes it; and the
 /// settlement of an older life's message says nothing about the message of the life in its place (NEW-3).
 #[test]
@@ -181,6 +196,20 @@ fn a_failed_launch_leaves_nothing_behind() {
     assert!(walk.wants().removal);
     let ending = walk.wants().certificate.unwrap();
     assert_eq!((ending.reason, ending.remedy.as_str()), (Reason::ConfigError, "install it"));
+}
+
+/// NEW-45, F32: what the queue knows to have begun or ended is refused; a message of it that could not be taken out goes at its
+/// end, and what waits already is not touched.
+#[test]
+fn what_came_before_is_refused() {
+    let refusal =
+        Refusal { reason: Reason::Superseded, cause: "it came before".to_owned(), remedy: "again".to_owned() };
+    let refused = Walk::fetched().on(Event::Refused(refusal.clone()));
+    refused.ends_as(Reason::Superseded);
+    let over = refused.on(Event::LogSealed).on(Event::Answered { outcome: Some(Outcome::Failure) });
+    assert_eq!(over.wants().message, Some(MessageWant::Remove));
+    let kept = Walk::fetched().on(Event::Persisted).on(Event::Refused(refusal));
+    assert_eq!(*kept.life.phase(), Phase::Waiting);
 }
 
 /// NEW-16: an orderly stop ends what no queue holds, and leaves everything else to the next process.

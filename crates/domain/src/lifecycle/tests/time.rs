@@ -109,3 +109,21 @@ fn the_defaults_are_those_of_the_specification() {
     assert_eq!((limits.launches, limits.relaunches), (30, 3));
     assert_eq!(Limits::relaunch_pause(3), SignedDuration::from_secs(20));
 }
+
+/// NEW-47, NEW-59, T43: while another process may lead no deadline is reached and nothing is told, however long; a sign of life
+/// goes out every 30 s, and none of what has ended.
+#[test]
+fn a_rest_judges_nobody() {
+    let waiting = Walk::fetched().on(Event::Persisted);
+    for mut walk in [Walk::fetched(), waiting, Walk::offered(), Walk::claimed(), Walk::running()] {
+        let phase = walk.life.phase().clone();
+        for (seconds, expect) in [(100_000, vec![Action::Heartbeat]), (29, vec![]), (1, vec![Action::Heartbeat])] {
+            walk.now += seconds;
+            walk = walk.on(Event::Rest);
+            assert_eq!((walk.life.phase(), &walk.last), (&phase, &expect));
+        }
+    }
+    let mut over = Walk::running().on(Event::Answered { outcome: Some(Outcome::Cancelled) });
+    over.now += 100_000;
+    assert_eq!(over.on(Event::Rest).last, []);
+}

@@ -55,6 +55,12 @@ async fn what_is_removed_is_waited_for() {
 async fn a_short_outage_costs_nothing() {
     let mut server = server().await;
     let held = leads(&replica(&server.url(), "a", LONG).await).await;
+    let tenure = held.tenure();
+    let rested = tokio::spawn(async move {
+        while tenure.permits(Act::Decide).is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
     server.kill();
     server.start_again().await.unwrap();
     writes(&server.url(), 2).await;
@@ -63,40 +69,59 @@ async fn a_short_outage_costs_nothing() {
     server.resume();
     writes(&server.url(), 2).await;
     still_leads(&held.tenure());
+    assert!(!rested.is_finished());
+    rested.abort();
     held.release().await;
 }
 
-/// SCH-10, SCH-11, F49, T16: a server that stays away takes the leadership with it, and gives it to nobody before it is
-/// back.
+/// NEW-47, SCH-10, SCH-11, T43, F34: while the server stays away its holder decides nothing, and speaks for its tasks after a
+/// while; nobody else leads. When it is back the holder has its lease again, before one who waits.
 #[tokio::test]
-async fn a_long_outage_is_the_end() {
+async fn a_long_outage_is_a_rest() {
     let mut server = server().await;
     let held = leads(&replica(&server.url(), "a", SHORT).await).await;
     let b = replica(&server.url(), "b", SHORT).await;
-    server.kill();
     let next = tokio::spawn(async move { leads(&b).await });
-    assert_eq!(lost(&held).await, Lost::Expired);
+    for frozen in [false, true] {
+        writes(&server.url(), 2).await;
+        if frozen {
+            server.pause().unwrap();
+        } else {
+            server.kill();
+        }
+        until(&held, Act::Decide, Err(Fenced::InDoubt)).await;
+        until(&held, Act::Speak, Ok(())).await;
+        tokio::time::sleep(SHORT.lease).await;
+        assert_eq!((held.tenure().permits(Act::Speak), next.is_finished()), (Ok(()), false));
+        if frozen {
+            server.resume();
+        } else {
+            server.start_again().await.unwrap();
+        }
+        until(&held, Act::Decide, Ok(())).await;
+    }
     assert!(!next.is_finished());
-    server.start_again().await.unwrap();
-    // The old holder still runs and gives up what may still be its own: nobody waits for that.
     held.release().await;
     still_leads(&next.await.unwrap().tenure());
 }
 
-/// SCH-11, F49, T16: a server that hangs is like one that is away; when it goes on, the end stays an end although the
-/// writes that it had taken before are carried out.
+/// NEW-59, SCH-10, SCH-11, F48, F49, T16: cut off from a server that others reach, a holder decides nothing before another one
+/// leads, and has lost when it hears of that one.
 #[tokio::test]
-async fn a_server_that_hangs_is_the_end() {
+async fn who_is_cut_off_is_replaced() {
     let server = server().await;
-    let held = leads(&replica(&server.url(), "a", SHORT).await).await;
+    let wire = Wire::to(server.port()).await;
+    let held = leads(&replica(&wire.url(), "a", SHORT).await).await;
     let b = replica(&server.url(), "b", SHORT).await;
     let next = tokio::spawn(async move { leads(&b).await });
-    writes(&server.url(), 2).await;
-    server.pause().unwrap();
-    assert_eq!(lost(&held).await, Lost::Expired);
-    server.resume();
+    wire.lose_answers_from(WRITE);
+    until(&held, Act::Decide, Err(Fenced::InDoubt)).await;
+    assert!(!next.is_finished());
     let next = next.await.unwrap();
-    assert_eq!(held.tenure().over(), Some(Lost::Expired));
+    assert_eq!(held.tenure().permits(Act::Decide), Err(Fenced::InDoubt));
+    until(&held, Act::Speak, Ok(())).await;
+    wire.cut();
+    assert_eq!(lost(&held).await, Lost::Taken { by: "b".to_owned() });
     held.release().await;
     writes(&server.url(), 2).await;
     still_leads(&next.tenure());

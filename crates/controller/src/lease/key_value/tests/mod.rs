@@ -8,14 +8,14 @@ mod order;
 mod refusals;
 mod wire;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream;
 use testkit::real::{NatsServer, NatsSettings};
 use tokio::time::timeout;
 
-use super::super::{Lost, Tenure};
+use super::super::{Act, Fenced, Lost, Tenure};
 use super::*;
 
 const BUCKET: &str = "leases";
@@ -92,5 +92,16 @@ async fn written(url: &str, wanted: u64) {
 }
 
 fn still_leads(tenure: &Tenure) {
-    assert_eq!(tenure.over(), None);
+    assert_eq!(tenure.permits(Act::Decide), Ok(()));
+}
+
+/// Waits until this may be done, or may not.
+async fn until(held: &Held, act: Act, permitted: Result<(), Fenced>) {
+    let tenure = held.tenure();
+    let asked = async {
+        while tenure.permits(act) != permitted {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, asked).await.unwrap_or_else(|_| panic!("{act:?}: {:?}", tenure.permits(act)));
 }

@@ -75,6 +75,18 @@ async fn stored(api: &Api, stream: &str) -> u64 {
     api.ask_for::<Value>(&format!("STREAM.INFO.{stream}")).await.unwrap()["state"]["messages"].as_u64().unwrap()
 }
 
+/// The numbers of the tasks that lie in the stream, as an operator reads them: the engine takes out what has ended when it
+/// reads.
+async fn lying(api: &Api, stream: &str) -> Vec<i64> {
+    let names = names::Names::new(stream, "ci", "f66f031b".parse().unwrap());
+    let (mut numbers, mut from) = (Vec::new(), 1);
+    while let Some(lying) = api.next(stream, ">", from).await.unwrap() {
+        from = lying.sequence + 1;
+        numbers.push(names.key(&lying.id.unwrap()).unwrap().id.task().get());
+    }
+    numbers
+}
+
 #[derive(Debug, Deserialize)]
 struct ConsumerInfo {
     config: Value,

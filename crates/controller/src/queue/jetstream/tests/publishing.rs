@@ -2,6 +2,36 @@
 
 use super::relay::Relay;
 use super::*;
+use crate::queue::ledger::{Entry, Kind, life};
+
+/// SCH-15, PUB-1, F06: a task is sent to be stored before anything else is asked and answered: of a server of which nothing is
+/// heard it stores the task all the same. Published again it is one message.
+#[tokio::test]
+async fn storing_waits_for_no_other_answer() {
+    let server = start().await;
+    let relay = Relay::to(server.port()).await;
+    let pace = Pace { answer: Duration::from_millis(500), ..QUICK };
+    let (queue, api) = (open_at(&relay.url(), "unheard", pace).await.unwrap(), operator(&server).await);
+    relay.lose_answers();
+    let unheard = queue.publish(message(1, "a")).await;
+    assert!(matches!(unheard, Err(QueueError::Unavailable { .. })), "{unheard:?}");
+    assert_eq!(stored(&api, "S_unheard").await, 1);
+    relay.mend();
+    assert_eq!(repeat("publish", async || queue.publish(message(1, "a")).await).await, Published::Duplicate);
+    assert_eq!((stored(&api, "S_unheard").await, pull(&queue).await), (1, Some(1)));
+}
+
+/// NEW-45, SCH-15, T11: what is stored beside the look for its tombstone is taken out when there is one, and starts nothing.
+#[tokio::test]
+async fn what_has_ended_is_taken_out_again() {
+    let server = start().await;
+    let (queue, api) = (open(&server, "over").await, operator(&server).await);
+    let Key { id, digest } = key(1);
+    let over = Entry { key: life(id, &digest), value: "acknowledged".to_owned(), at: Timestamp::now() };
+    queue.ledger().put(Kind::Tombstone, over).await.unwrap();
+    assert_eq!(queue.publish(message(1, "a")).await, Err(QueueError::Ended { id, digest }));
+    assert_eq!((stored(&api, "S_over").await, pull(&queue).await), (0, None));
+}
 
 /// PUB-1, PUB-2, NEW-39, F24, T14: the answer to a publish is lost; published again it is one message.
 #[tokio::test]
@@ -11,7 +41,6 @@ async fn a_lost_answer_stores_one_message() {
     let pace = Pace { answer: Duration::from_millis(500), ..QUICK };
     let queue = open_at(&relay.url(), "lost", pace).await.unwrap();
     let api = operator(&server).await;
-    // What stands before the publish needs its answers: the first message says that the number is not known.
     relay.lose_answers();
     let direct = queue.inner.store(&message(1, "a"), &key(1), None).await;
     assert!(matches!(direct, Err(failure::Failure::Silent { .. })), "the answer arrived");
@@ -68,6 +97,7 @@ async fn a_full_stream_refuses_and_loses_nothing() {
         let sized = |n| Message { body: vec![7; size], ..message(n, limit) };
         let mut count = 0;
         let refusal = loop {
+            assert!(count < 20, "{limit}: nothing is refused");
             match queue.publish(sized(count + 1)).await {
                 Ok(_) => count += 1,
                 Err(error) => break error,

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use testkit::gitea::{Gitea, JobId, Status};
+use testkit::gitea::{Gitea, JobId, Rules, Settings, Status};
 use testkit::outcome::{Record, Rule, judge};
 use testkit::queue::{Broker, Names, Queue};
 use testkit::real::{NatsSettings, Signal, of_folder, signal, workplace};
@@ -30,7 +30,12 @@ pub(super) struct Hall {
 
 impl Hall {
     pub(super) async fn open() -> Self {
-        let gitea = Arc::new(Gitea::start().await);
+        Self::open_in(Settings::default()).await
+    }
+
+    /// Beside a Gitea with these settings.
+    pub(super) async fn open_in(settings: Settings) -> Self {
+        let gitea = Arc::new(Gitea::start_with(Rules::default(), settings).await);
         let desk = Desk::open().await.unwrap();
         let dir = workplace(&programs().place).unwrap();
         let runner = dir.path().join("stand-in-runner");
@@ -68,6 +73,11 @@ impl Hall {
 
     /// Starts one that works in this state folder.
     pub(super) fn replica(&self, name: &str, folder: &str) -> Replica {
+        self.replica_by(self.broker.url(), name, folder)
+    }
+
+    /// The same, of one that reaches NATS by this address.
+    pub(super) fn replica_by(&self, nats: &str, name: &str, folder: &str) -> Replica {
         let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let state = self.dir.path().join(folder);
         std::fs::create_dir_all(&state).unwrap();
@@ -86,11 +96,21 @@ impl Hall {
         for name in ["PATH", "HOME"] {
             command.env(name, std::env::var_os(name).unwrap_or_default());
         }
-        command.envs(self.settings(&state, facade)).env("OPS_LISTEN", &ops);
+        command.envs(self.settings(nats, &state, facade)).env("OPS_LISTEN", &ops);
         Replica { process: Some(command.spawn().unwrap()), state, facade, ops, log }
     }
 
-    fn settings(&self, state: &Path, facade: u16) -> Vec<(String, String)> {
+    /// What `identity pins` says with the settings of a replica, and whether it went well.
+    pub(super) async fn pins(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = tokio::process::Command::new(programs().controller);
+        command.args(["identity", "pins"]).args(arguments).env_clear().kill_on_drop(true);
+        command.envs(self.settings(self.broker.url(), &self.dir.path().join("nowhere"), 1));
+        let output = tokio::time::timeout(SOON, command.output()).await.unwrap().unwrap();
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (output.status.success(), text.concat())
+    }
+
+    fn settings(&self, nats: &str, state: &Path, facade: u16) -> Vec<(String, String)> {
         let file = |name: &str, text: &str| {
             let path = self.dir.path().join(name);
             std::fs::write(&path, text).unwrap();
@@ -114,7 +134,7 @@ impl Hall {
             ("GITEA_RUNNER_BINARY", self.runner.display().to_string()),
         ];
         let pair = |setting: String| setting.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned())).unwrap();
-        let of_queue = self.broker.settings_of(&Names::alone(), self.broker.url(), self.dir.path()).unwrap();
+        let of_queue = self.broker.settings_of(&Names::alone(), nats, self.dir.path()).unwrap();
         let shared = stand_in::shown(&std::env::current_exe().unwrap());
         let own = own.map(|(name, value)| (name.to_owned(), value));
         own.into_iter().chain(of_queue.into_iter().chain([shared]).map(pair)).collect()
@@ -181,6 +201,11 @@ impl Replica {
     /// Waits until it stands by.
     pub(super) async fn stands_by(&self) {
         self.shows(SOON, |status, body| status == 503 && body.contains("\"standby\"")).await;
+    }
+
+    /// Waits until it says that its queue is away.
+    pub(super) async fn misses_its_queue(&self) {
+        self.shows(SOON, |status, body| status == 503 && body.contains("queue_away")).await;
     }
 
     async fn shows(&self, limit: Duration, fits: impl Fn(u16, &str) -> bool) -> Duration {

@@ -1,6 +1,8 @@
 //! Two controllers for one registration: one leads, the other waits for its turn.
 
+mod cable;
 mod hall;
+mod outages;
 
 use std::time::{Duration, Instant};
 
@@ -141,4 +143,27 @@ async fn a_signal_between_turn_and_start_is_heard() {
     hall.let_it_speak();
     assert!(only.ended().await.success(), "{}", only.log());
     assert_eq!(hall.gitea.counters().declares, 0);
+}
+
+/// NEW-122, F122, T21: pins lie where the queue does: they are shown and confirmed there with the settings of the controller,
+/// while it runs, and nothing is made where there are none.
+#[tokio::test]
+async fn pins_are_confirmed_where_the_queue_is() {
+    let hall = Hall::open().await;
+    let (listed, text) = hall.pins(&["list"]).await;
+    assert!(!listed && text.contains("there are no records"), "{text}");
+    let first = hall.replica("first", "one");
+    first.serves(SOON).await;
+    let build = || job("build", &["say here"]).repository("acme/app");
+    let (owner, other) = (build().ids(4, 2), build().ids(9, 2));
+    hall.ends_well(hall.gitea.push_one(owner)).await;
+    let refused = hall.gitea.push_one(other.clone());
+    let failed = |gitea: &testkit::gitea::Gitea| gitea.state(refused).status == testkit::gitea::Status::Failure;
+    hall.gitea.wait_for("it is refused", failed, SOON).await.unwrap();
+    let (listed, text) = hall.pins(&["list"]).await;
+    assert!(listed && text.contains("repository 4 of owner 2; REFUSED to repository 9 of owner 2"), "{text}");
+    assert!(!hall.pins(&["confirm", "acme/other"]).await.0);
+    let (confirmed, text) = hall.pins(&["confirm", "acme/app"]).await;
+    assert!(confirmed && text.contains("repository 9 of owner 2\n"), "{text}");
+    hall.ends_well(hall.gitea.push_one(other)).await;
 }

@@ -57,31 +57,40 @@ fn what_was_left_at_our_place_is_taken_at_once() {
 /// long as we looked on, and every renewal begins the wait anew.
 #[test]
 fn a_silent_holder_is_replaced_after_the_lease() {
-    let looks = [(0.0, theirs(7), wait(2.0)), (2.0, theirs(7), wait(2.0)), (14.5, theirs(7), wait(0.5))];
+    let looks = [(0.0, 2.0), (2.0, 2.0), (9.0, 2.0), (14.5, 0.5)].map(|(time, left)| (time, theirs(7), wait(left)));
     check(&[&looks[..], &[(15.0, theirs(7), take(7))]].concat());
-    let renewed = [(14.9, theirs(8), wait(2.0)), (15.0, theirs(8), wait(2.0)), (29.9, theirs(8), take(8))];
-    check(&[&looks[..], &renewed[..]].concat());
-    // A look that failed for a long time changes nothing: no revision comes twice.
-    check(&[(0.0, theirs(7), wait(2.0)), (100.0, theirs(7), take(7))]);
+    let renewed = [(14.9, theirs(8), wait(2.0)), (15.0, theirs(8), wait(2.0)), (22.0, theirs(8), wait(2.0))];
+    check(&[&looks[..], &renewed[..], &[(29.9, theirs(8), take(8))]].concat());
     // Two who take turns do not add up.
     let another = Seen::Theirs { revision: 7, holder: "c".to_owned(), place: None };
     check(&[(0.0, theirs(7), wait(2.0)), (14.0, another, wait(2.0)), (16.0, theirs(7), wait(2.0))]);
+}
+
+/// NEW-47, NEW-59, T43: a standby that heard nothing for a renew deadline begins its wait anew: the holder may have been as
+/// deaf, and has the time of a lease to renew it.
+#[test]
+fn a_standby_that_was_deaf_begins_anew() {
+    let before = [(0.0, theirs(7), wait(2.0)), (9.9, theirs(7), wait(2.0))];
+    check(&[&before[..], &[(15.0, theirs(7), take(7))]].concat());
+    let after = [(19.9, 2.0), (29.8, 2.0), (34.8, 0.1)].map(|(time, left)| (time, theirs(7), wait(left)));
+    check(&[&before[..], &after[..], &[(34.9, theirs(7), take(7))]].concat());
+    check(&[&before[..], &[(7200.0, theirs(7), wait(2.0))]].concat());
 }
 
 /// NEW-59: what was removed by hand may still be led by its holder, which learns of it with its next renewal.
 #[test]
 fn what_was_removed_is_waited_for() {
     let removed = Seen::Removed { revision: 8 };
-    check(&[(0.0, removed.clone(), wait(2.0)), (15.0, removed.clone(), take(8))]);
-    check(&[(0.0, theirs(7), wait(2.0)), (14.0, removed.clone(), wait(2.0)), (29.0, removed, take(8))]);
-    check(&[(0.0, theirs(7), wait(2.0)), (14.0, Seen::Nothing, wait(2.0)), (29.0, Seen::Nothing, take(0))]);
+    for seen in [removed, Seen::Nothing] {
+        let waits = [(14.0, 2.0), (20.0, 2.0), (28.9, 0.1)].map(|(time, left)| (time, seen.clone(), wait(left)));
+        let taken = (29.0, seen.clone(), take(seen.revision()));
+        check(&[&[(0.0, theirs(7), wait(2.0))][..], &waits[..], &[taken]].concat());
+    }
+    let removed = Seen::Removed { revision: 8 };
+    check(&[0.0, 9.0].map(|time| (time, removed.clone(), wait(2.0))));
 }
 
 const WRITE_5: Next = Next::Do(Call::Write { expected: 5 });
-
-fn expired() -> Next {
-    Next::End(Lost::Expired)
-}
 
 fn sleep(seconds: f64) -> Next {
     Next::Sleep(Duration::from_secs_f64(seconds))
@@ -104,25 +113,75 @@ fn a_holder_renews() {
     assert_eq!(term.next(at(4.0)), Next::Do(Call::Write { expected: 6 }));
 }
 
-/// SCH-11, F49, T16: without a confirmed write it is over at the deadline, and nothing brings it back: neither an answer
-/// that was on its way, nor one that a frozen process finds when it thaws.
+/// Until when it decides, and until when it may speak, in seconds.
+fn until(term: &Term) -> [f64; 2] {
+    let Standing::Until { end, speaks } = term.standing() else { panic!("{:?}", term.standing()) };
+    [end, speaks].map(|time| time.after(at(0.0)).as_secs_f64())
+}
+
+/// Tries in vain from one time on until another.
+fn in_vain(term: &mut Term, from: f64, to: f64) {
+    let mut time = from;
+    while time < to {
+        term.hear(Heard::Nothing, at(time), at((time + 3.0).min(to)));
+        time += 3.5;
+    }
+}
+
+/// SCH-11, NEW-47, F49, T16: without a confirmed write it decides nothing from the deadline on, however the answers come; a
+/// write of its own on its own revision makes it lead again, from its sending on.
 #[test]
-fn an_end_is_final() {
+fn a_holder_that_nobody_confirms_rests() {
     let mut silent = term();
     silent.hear(Heard::Nothing, at(2.0), at(5.3));
-    assert_eq!(silent.next(at(5.3)), Next::Do(Call::Look));
-    assert_eq!(silent.next(at(10.0)), expired());
-    silent.hear(Heard::Stored { revision: 6 }, at(9.9), at(10.1));
-    assert_eq!((silent.next(at(10.1)), silent.end()), (expired(), at(10.0)));
+    assert_eq!(silent.next(at(10.0)), Next::Do(Call::Look));
+    assert_eq!((silent.rests(at(9.9)), silent.rests(at(10.0))), (false, true));
+    silent.hear(Heard::Found(Seen::Ours { revision: 6 }), at(3600.0), at(3600.1));
+    assert_eq!((silent.next(at(3600.1)), silent.end()), (Next::Do(Call::Write { expected: 6 }), at(10.0)));
+    silent.hear(Heard::Stored { revision: 7 }, at(3600.1), at(3600.2));
+    assert_eq!((silent.rests(at(3600.2)), until(&silent)), (false, [3610.1, 3610.1]));
 
     let mut frozen = term();
     assert_eq!(frozen.next(at(2.0)), WRITE_5);
     frozen.hear(Heard::Stored { revision: 6 }, at(2.0), at(62.0));
-    assert_eq!(frozen.next(at(62.0)), expired());
-    assert_eq!(term().next(at(60.0)), expired());
+    assert_eq!((frozen.rests(at(62.0)), frozen.end()), (true, at(12.0)));
 }
 
-/// NEW-60: what fails at once is not tried in a hurry, and nothing sleeps past the deadline.
+/// NEW-47, NEW-59, T43: who rests may speak when he has tried for a renew deadline without a pause, and as long as he goes on.
+#[test]
+fn who_rests_may_speak_while_he_tries() {
+    let mut term = term();
+    in_vain(&mut term, 2.0, 11.9);
+    assert_eq!(until(&term), [10.0, 10.0]);
+    in_vain(&mut term, 11.9, 14.0);
+    assert_eq!(until(&term), [10.0, 24.0]);
+    in_vain(&mut term, 14.1, 7200.0);
+    assert_eq!(until(&term), [10.0, 7210.0]);
+    // What is found there is as good as nothing, but for another one.
+    term.hear(Heard::Found(Seen::Ours { revision: 5 }), at(7200.0), at(7201.0));
+    assert_eq!(until(&term), [10.0, 7211.0]);
+    term.hear(Heard::Stored { revision: 6 }, at(7202.0), at(7202.1));
+    assert_eq!(until(&term), [7212.0, 7212.0]);
+}
+
+/// NEW-59, SCH-11, F49, T16: a process that stood still knows nothing of that time, whether it stood in a try or between two:
+/// it may not speak before it has tried for a renew deadline once more.
+#[test]
+fn who_stood_still_does_not_speak() {
+    for (sent, heard) in [(14.5, 74.5), (71.5, 74.5)] {
+        let mut term = term();
+        in_vain(&mut term, 2.0, 14.0);
+        assert_eq!(until(&term), [10.0, 24.0]);
+        term.hear(Heard::Nothing, at(sent), at(heard));
+        assert_eq!(until(&term), [10.0, 10.0], "{sent}");
+        in_vain(&mut term, 75.0, 80.0);
+        assert_eq!(until(&term), [10.0, 10.0], "{sent}");
+        in_vain(&mut term, 80.5, 85.0);
+        assert_eq!(until(&term), [10.0, 95.0], "{sent}");
+    }
+}
+
+/// NEW-60: what fails at once is not tried in a hurry.
 #[test]
 fn a_failure_is_followed_by_a_pause() {
     let mut term = term();
@@ -131,8 +190,6 @@ fn a_failure_is_followed_by_a_pause() {
     // Not stored: written again.
     term.hear(Heard::Found(Seen::Ours { revision: 5 }), at(2.5), at(2.6));
     assert_eq!((term.next(at(2.6)), term.next(at(3.0))), (sleep(0.4), WRITE_5));
-    term.hear(Heard::Nothing, at(9.8), at(9.8));
-    assert_eq!(term.next(at(9.8)), Next::Sleep(term.end().after(at(9.8))));
 }
 
 /// NEW-59, F49: a write that was stored without an answer is found by its session, and prolongs nothing by itself.
@@ -193,7 +250,7 @@ fn what_is_older_than_confirmed_is_no_news() {
 fn who_is_alone_anyway_outlasts_an_outage() {
     let mut term = Term::new(TIMES, 5, at(0.0)).when(Unconfirmed::GoesOn);
     for second in [2.0, 20.0, 7200.0] {
-        assert!(matches!(term.next(at(second)), Next::Do(_)), "at {second} s");
+        assert!(matches!(term.next(at(second)), Next::Do(_)) && !term.rests(at(second)), "at {second} s");
         term.hear(Heard::Nothing, at(second), at(second + 3.0));
     }
     assert_eq!(term.next(at(7210.0)), Next::Do(Call::Look));

@@ -1,22 +1,67 @@
 //! What a contender does with what it read and heard, and when: client-go's algorithm, without anybody's wall clock.
 //!
-//! Invariant, but for [`Unconfirmed::GoesOn`]: a holder stops [`Times::renew_deadline`] after the sending of its last confirmed write. A standby begins
-//! [`Times::lease`] after it *saw* that write, or a later one, and nothing newer since. Seeing comes after sending, so the
-//! holder has stopped first, as long as both clocks run at about the same speed.
+//! Invariant, but for [`Unconfirmed::GoesOn`]: a holder decides nothing from [`Times::renew_deadline`] after the sending of
+//! its last confirmed write on. A standby begins [`Times::lease`] after it *saw* that write, or a later one, and nothing newer
+//! since. Seeing comes after sending, so the holder has stopped first, as long as both clocks run at about the same speed.
 
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use super::super::Lost;
-use super::super::boot_time::BootTime;
-use super::{Times, Unconfirmed};
+use super::boot_time::BootTime;
+use super::{Lost, Standing};
 
 /// Longer than any process lives.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What stands under the key.
+/// What becomes of a leadership when nothing is confirmed for the renew deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unconfirmed {
+    /// Its holder rests, since somebody else may lead soon: it decides nothing. When it has tried for another while of the
+    /// same length, without a pause, it may speak for its tasks; who was frozen begins that while anew.
+    Rests,
+    /// It lasts until somebody else is seen: for one who is the only one by another proof, so that an outage, however
+    /// long, ends nothing (NEW-47). Who was frozen learns of another one with its next renewal only.
+    GoesOn,
+}
+
+/// How long what takes; requirements §1.4.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// A standby that saw no change for so long takes over. Longer than the renew deadline, or two may lead at once.
+    pub lease: Duration,
+    /// A holder whose writes are not confirmed for so long decides nothing any more.
+    pub renew_deadline: Duration,
+    /// Between two renewals of a holder, and two looks of a standby.
+    pub retry: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        let [lease, renew_deadline, retry] = [15, 10, 2].map(Duration::from_secs);
+        Self { lease, renew_deadline, retry }
+    }
+}
+
+impl Times {
+    /// How long one call may take: a holder has three tries.
+    pub(super) fn call(&self) -> Duration {
+        self.renew_deadline / 3
+    }
+
+    /// Between two calls that brought nothing.
+    pub(super) fn pause(&self) -> Duration {
+        self.retry / 4
+    }
+
+    /// For the end of the call under way and the release.
+    pub(super) fn release(&self) -> Duration {
+        2 * self.call()
+    }
+}
+
+/// What stands where the lease is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Seen {
     /// Nothing, and nothing is known of what was.
@@ -47,8 +92,8 @@ impl Seen {
 /// One who waits.
 #[derive(Debug, Default)]
 pub(super) struct Standby {
-    /// What it saw last, and since when it has not changed.
-    last: Option<(Seen, BootTime)>,
+    /// What it saw last, since when it has not changed, and when it was looked at last.
+    last: Option<(Seen, BootTime, BootTime)>,
 }
 
 /// What one who waits does next.
@@ -62,7 +107,8 @@ pub(super) enum Move {
 
 impl Standby {
     /// What to do about what was just seen. What is free, was never there, is our own, or was left at our place by a process
-    /// that is gone, is taken at once; everything else when it stayed the same for the length of a lease, because its holder may still lead.
+    /// that is gone, is taken at once; everything else when it stayed the same for the length of a lease, because its holder
+    /// may still lead. Between two looks that are too far apart its holder may have been as blind as we were.
     pub(super) fn see(&mut self, seen: Seen, our_place: Option<&str>, now: BootTime, times: &Times) -> Move {
         let take = Move::Take { expected: seen.revision() };
         let never_there = seen == Seen::Nothing && self.last.is_none();
@@ -70,13 +116,14 @@ impl Standby {
         if never_there || left_behind || matches!(seen, Seen::Free { .. } | Seen::Ours { .. }) {
             return take;
         }
-        match &self.last {
-            Some((last, since)) if *last == seen => {
+        match &mut self.last {
+            Some((last, since, looked)) if *last == seen && now.after(*looked) < times.renew_deadline => {
+                *looked = now;
                 let left = times.lease.saturating_sub(now.after(*since));
                 if left.is_zero() { take } else { Move::Wait(left.min(times.retry)) }
             }
             _ => {
-                self.last = Some((seen, now));
+                self.last = Some((seen, now, now));
                 Move::Wait(times.retry.min(times.lease))
             }
         }
@@ -92,6 +139,8 @@ pub(super) struct Term {
     revision: u64,
     /// When the last confirmed write was sent.
     renewed: BootTime,
+    /// Since when it has tried in vain without a pause, and when the last of these tries ended.
+    in_vain: Option<(BootTime, BootTime)>,
     /// The next call, and when it is due.
     next: (Call, BootTime),
     over: Option<Lost>,
@@ -134,7 +183,7 @@ impl Term {
     /// Begins with a confirmed write that was sent at `sent`.
     pub(super) fn new(times: Times, revision: u64, sent: BootTime) -> Self {
         let next = (Call::Write { expected: revision }, sent + times.retry);
-        Self { times, unconfirmed: Unconfirmed::Ends, revision, renewed: sent, next, over: None }
+        Self { times, unconfirmed: Unconfirmed::Rests, revision, renewed: sent, in_vain: None, next, over: None }
     }
 
     /// With what becomes of it when nothing is confirmed for the renew deadline.
@@ -142,10 +191,22 @@ impl Term {
         Self { unconfirmed, ..self }
     }
 
-    /// When it ends unless a write is confirmed before.
+    /// What others may know of it.
+    pub(super) fn standing(&self) -> Standing {
+        let deadline = self.times.renew_deadline;
+        let tried = self.in_vain.filter(|(since, last)| last.after(*since) >= deadline);
+        Standing::Until { end: self.end(), speaks: tried.map_or(self.end(), |(_, last)| last + deadline) }
+    }
+
+    /// Nothing confirms it now.
+    pub(super) fn rests(&self, now: BootTime) -> bool {
+        self.over.is_none() && now >= self.end()
+    }
+
+    /// From when on it decides nothing unless a write is confirmed before.
     pub(super) fn end(&self) -> BootTime {
         match self.unconfirmed {
-            Unconfirmed::Ends => self.renewed + self.times.renew_deadline,
+            Unconfirmed::Rests => self.renewed + self.times.renew_deadline,
             Unconfirmed::GoesOn => self.renewed + FOR_EVER,
         }
     }
@@ -155,20 +216,21 @@ impl Term {
         self.revision
     }
 
-    /// What to do. Comes first on every waking: the end is judged before anything else is done.
-    pub(super) fn next(&mut self, now: BootTime) -> Next {
-        if let Some(lost) = self.judge(now) {
-            return Next::End(lost);
+    /// What to do.
+    pub(super) fn next(&self, now: BootTime) -> Next {
+        if let Some(lost) = &self.over {
+            return Next::End(lost.clone());
         }
         let (call, due) = self.next;
-        if now >= due { Next::Do(call) } else { Next::Sleep(due.after(now).min(self.end().after(now))) }
+        if now >= due { Next::Do(call) } else { Next::Sleep(due.after(now)) }
     }
 
-    /// Takes note of what the call that was begun at `sent` brought. An answer that comes after the end changes nothing.
+    /// Takes note of what the call that was begun at `sent` brought. After an end it changes nothing.
     pub(super) fn hear(&mut self, heard: Heard, sent: BootTime, now: BootTime) {
-        if self.judge(now).is_some() {
+        if self.over.is_some() {
             return;
         }
+        self.in_vain = if matches!(heard, Heard::Stored { .. }) { None } else { Some(self.tried(sent, now)) };
         let soon = now.max(sent + self.times.pause());
         self.next = match heard {
             Heard::Stored { revision } => {
@@ -193,10 +255,14 @@ impl Term {
         };
     }
 
-    fn judge(&mut self, now: BootTime) -> Option<Lost> {
-        if self.over.is_none() && now >= self.end() {
-            self.over = Some(Lost::Expired);
+    /// A try that took too long, or came too long after the one before, was that of a process which stood still meanwhile: it
+    /// knows nothing of that time, and counts from now on.
+    fn tried(&self, sent: BootTime, now: BootTime) -> (BootTime, BootTime) {
+        let stood_still = self.times.renew_deadline;
+        match self.in_vain {
+            _ if now.after(sent) >= stood_still => (now, now),
+            Some((since, last)) if sent.after(last) < stood_still => (since, now),
+            _ => (sent, now),
         }
-        self.over.clone()
     }
 }

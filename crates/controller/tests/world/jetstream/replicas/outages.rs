@@ -1,0 +1,108 @@
+//! NATS is away for whoever leads: for everybody, or for him alone.
+
+use std::time::Duration;
+
+use testkit::gitea::{Settings, Status};
+use testkit::world::{SOON, job};
+
+use super::KILLED;
+use super::cable::Cable;
+use super::hall::Hall;
+
+/// How long Gitea bears a silent task here.
+const ZOMBIE: Duration = Duration::from_secs(45);
+
+/// Longer than that, and than any lease.
+const LONG: Duration = Duration::from_secs(60);
+
+fn impatient() -> Settings {
+    Settings { zombie_timeout: ZOMBIE, zombie_sweep: Duration::from_secs(1), ..Settings::default() }
+}
+
+/// How NATS goes away.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Away {
+    Killed,
+    Frozen,
+}
+
+/// Longer than Gitea bears a silent task: the leader fetches nothing and starts nothing, keeps alive what waits, and brings
+/// what runs to its end. When NATS is back it leads on, and nothing is lost or run twice.
+async fn outlasts(away: Away) {
+    let hall = Hall::open_in(impatient()).await;
+    let mut first = hall.replica("first", "one");
+    first.serves(SOON).await;
+    let second = hall.replica("second", "two");
+    second.stands_by().await;
+    let runs = hall.gitea.push_one(job("runs", &["say before\ngate open\nsay after"]));
+    hall.desk.arrived("open", 1, SOON).await;
+    let waits = hall.gitea.push_one(job("waits", &["say here"]));
+    hall.waits_in_the_stream(waits).await;
+    match away {
+        Away::Killed => hall.broker.server().await.kill(),
+        Away::Frozen => hall.broker.server().await.pause().unwrap(),
+    }
+    first.misses_its_queue().await;
+    let fetches = || hall.gitea.counters().fetches;
+    let (before, unfetched) = (fetches(), hall.gitea.push_one(job("unfetched", &["say here"])));
+    tokio::time::sleep(LONG).await;
+    let states = [runs, waits].map(|job| hall.gitea.state(job).status);
+    assert_eq!((states, fetches()), ([Status::Running; 2], before), "{}", first.log());
+    assert!(first.log().contains("nobody confirms the lease"), "{}", first.log());
+    hall.desk.open_gate("open");
+    hall.ends_well(runs).await;
+    match away {
+        Away::Killed => hall.broker.server().await.start_again().await.unwrap(),
+        Away::Frozen => hall.broker.server().await.resume(),
+    }
+    first.serves(SOON).await;
+    hall.ends_well(waits).await;
+    hall.ends_well(unfetched).await;
+    second.stands_by().await;
+    first.signal(testkit::real::Signal::Terminate);
+    assert!(first.ended().await.success(), "{}", first.log());
+    hall.assert_outcomes();
+}
+
+/// T43, NEW-47, NEW-59, SCH-10, SCH-11, F34, F05: killed, and started again.
+#[tokio::test]
+async fn a_leader_outlasts_a_server_that_was_killed() {
+    outlasts(Away::Killed).await;
+}
+
+/// T43, NEW-47, NEW-59, SCH-10, SCH-11, F34, F05: frozen, and thawed.
+#[tokio::test]
+async fn a_leader_outlasts_a_server_that_is_frozen() {
+    outlasts(Away::Frozen).await;
+}
+
+/// T16, NEW-59, NEW-47, SCH-11, F48, F49: cut off alone, for longer than Gitea bears a silent task: the other leads and runs what
+/// waited, once. The one that is cut off brings its own job to its end, starts nothing, and ends when it hears of the other.
+#[tokio::test]
+async fn a_leader_that_is_cut_off_starts_nothing() {
+    let hall = Hall::open_in(impatient()).await;
+    let cable = Cable::to(hall.broker.port()).await;
+    let mut first = hall.replica_by(&cable.url(), "first", "one");
+    first.serves(SOON).await;
+    let second = hall.replica("second", "two");
+    second.stands_by().await;
+    let runs = hall.gitea.push_one(job("runs", &["say before\ngate open\nsay after"]));
+    hall.desk.arrived("open", 1, SOON).await;
+    let waits = hall.gitea.push_one(job("waits", &["say first\ngate other\nsay last"]));
+    hall.waits_in_the_stream(waits).await;
+    cable.cut();
+    second.serves(KILLED + SOON).await;
+    hall.desk.arrived("other", 1, SOON).await;
+    tokio::time::sleep(LONG).await;
+    let states = [runs, waits].map(|job| hall.gitea.state(job).status);
+    assert_eq!(states, [Status::Running; 2], "{}", first.log());
+    hall.desk.open_gate("open");
+    hall.ends_well(runs).await;
+    hall.desk.open_gate("other");
+    hall.ends_well(waits).await;
+    cable.mend();
+    assert!(!first.ended().await.success());
+    assert!(first.log().contains("scheduler leadership lost"), "{}", first.log());
+    assert_eq!(hall.desk.told(hall.task_of(waits), "task").len(), 1);
+    hall.assert_outcomes();
+}
