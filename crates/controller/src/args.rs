@@ -262,6 +262,9 @@ pub enum PinsVerb {
         /// State folder of the controller
         #[arg(long, value_name = "DIR")]
         state: Option<PathBuf>,
+        /// Those of `controller`, whose queue may be in NATS.
+        #[command(flatten)]
+        settings: SettingsArgs,
     },
     /// Gives identities to the repository that was refused last; the controller may run or not
     Confirm {
@@ -270,6 +273,9 @@ pub enum PinsVerb {
         /// State folder of the controller
         #[arg(long, value_name = "DIR")]
         state: Option<PathBuf>,
+        /// Those of `controller`, whose queue may be in NATS.
+        #[command(flatten)]
+        settings: SettingsArgs,
     },
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::app::{Signals, Start};
+use crate::app::{Place, Signals, Start};
 use crate::args::{
     self, Command, ConfigView, EffectiveOf, IdentityOf, Parsed, PinsVerb, SettingsArgs, StandaloneArgs, StatusArgs,
     SvidArgs, parse,
@@ -22,10 +22,11 @@ use crate::config::{
     validate,
 };
 use crate::descriptors::Descriptors;
+use crate::kubernetes::Cluster;
 use crate::lease::Held;
 use crate::manual;
 use crate::ops::{client, status, svid};
-use crate::pins;
+use crate::pins::{self, Pins};
 use crate::standalone::{self, Prepared, StartError, Surroundings, runner, words};
 use crate::standby::{self, Turn};
 use crate::telemetry::{self, Installed, Secrets, events};
@@ -67,7 +68,7 @@ fn dispatch(command: Command) -> ExitCode {
         Command::Status(args) => in_runtime(show_status(args)),
         Command::Svid(args) => in_runtime(show_svid(args)),
         Command::Config { view } => show_config(view),
-        Command::Identity { of: IdentityOf::Pins { verb } } => in_runtime(pins(verb)),
+        Command::Identity { of: IdentityOf::Pins { verb } } => in_runtime(show_pins(verb)),
         Command::Completions { shell } => answer(&completions(shell)),
         Command::Man { dir } => write_manual(dir.as_deref()),
     }
@@ -119,8 +120,8 @@ async fn run_standalone(args: StandaloneArgs) -> ExitCode {
                 prepared.warnings.push(words::AS_ROOT.to_owned());
             }
             let Prepared { config, runner, walls, warnings, .. } = prepared;
-            let start =
-                Start { config, runner, walls, descriptors: Descriptors::raise(), nats: None, ops_listener: None };
+            let place = Place::Host { runner, walls };
+            let start = Start { config, place, descriptors: Descriptors::raise(), nats: None, ops_listener: None };
             let installed = install_log(&start.config, &warnings);
             let code = run_in_turn(start, lead, &installed).await;
             if here.terminal && code == ExitCode::SUCCESS {
@@ -142,7 +143,7 @@ async fn run_controller(args: SettingsArgs) -> ExitCode {
             return refuse(&errors);
         }
     };
-    match &config.queue {
+    match config.queue {
         Queue::Embedded => match start(config).await {
             Ok((start, lead)) => {
                 let installed = install_log(&start.config, &raw.warnings);
@@ -156,34 +157,63 @@ async fn run_controller(args: SettingsArgs) -> ExitCode {
 
 /// In the order of [`standalone::start`], and with its words.
 async fn start(config: Config) -> Result<(Start, Held), StartError> {
-    let program = runner::locate(&config.runner)?;
+    let site = site(&config)?;
     let lead = standalone::lead(&config.state_dir).await?;
-    Ok((on_this_host(config, program).await?, lead))
+    Ok((prepared(config, site).await?, lead))
 }
 
-async fn on_this_host(config: Config, program: PathBuf) -> Result<Start, StartError> {
-    let jobs = (&config.local, &config.runner);
-    let patience = Surroundings::here().runner_patience;
-    let (runner, walls) = standalone::judge_host(jobs, program, &config.state_dir, patience).await?;
-    Ok(Start { config, runner, walls, descriptors: Descriptors::raise(), nats: None, ops_listener: None })
+/// Where executors are to be made: what can be judged of it before it is this process's turn.
+enum Site {
+    /// On this host, with the official runner in this file.
+    Host(PathBuf),
+    /// In a cluster.
+    Cluster(Cluster),
+}
+
+impl Site {
+    fn cluster(&self) -> Option<&Cluster> {
+        match self {
+            Self::Host(_) => None,
+            Self::Cluster(cluster) => Some(cluster),
+        }
+    }
+}
+
+fn site(config: &Config) -> Result<Site, StartError> {
+    match &config.pods {
+        Some(pods) => Ok(Site::Cluster(Cluster::connect(&pods.access, &pods.namespace)?)),
+        None => Ok(Site::Host(runner::locate(&config.runner)?)),
+    }
+}
+
+async fn prepared(config: Config, site: Site) -> Result<Start, StartError> {
+    let place = match site {
+        Site::Cluster(cluster) => Place::Cluster(cluster),
+        Site::Host(program) => {
+            let jobs = (&config.local, &config.runner);
+            let patience = Surroundings::here().runner_patience;
+            let (runner, walls) = standalone::judge_host(jobs, program, &config.state_dir, patience).await?;
+            Place::Host { runner, walls }
+        }
+    };
+    Ok(Start { config, place, descriptors: Descriptors::raise(), nats: None, ops_listener: None })
 }
 
 /// One of several: it speaks from the start, and works when its turn has come.
 async fn run_replica(config: Config, warnings: &[String]) -> ExitCode {
-    let Queue::JetStream(nats) = &config.queue else { return ExitCode::FAILURE };
-    let program = match runner::locate(&config.runner) {
-        Ok(program) => program,
+    let site = match site(&config) {
+        Ok(site) => site,
         Err(error) => return fail(&error, Some(&error.remedy()), error.exit_code()),
     };
     let installed = install_log(&config, warnings);
-    let Turn { held, connections, ops_listener, signals } = match standby::turn(&config, nats, None).await {
+    let Turn { held, connections, ops_listener, signals } = match standby::turn(&config, site.cluster(), None).await {
         Ok(Some(turn)) => turn,
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => return fail(&format!("{error:#}"), None, FAILURE),
     };
-    match on_this_host(config, program).await {
+    match prepared(config, site).await {
         Ok(start) => {
-            let start = Start { nats: Some(connections), ops_listener: Some(ops_listener), ..start };
+            let start = Start { nats: connections, ops_listener: Some(ops_listener), ..start };
             run_app(start, held, signals, &installed).await
         }
         Err(error) => {
@@ -195,10 +225,12 @@ async fn run_replica(config: Config, warnings: &[String]) -> ExitCode {
 
 /// One-host mode has its folder's lock first: it shares it with nobody.
 async fn run_in_turn(start: Start, folder: Held, installed: &Installed) -> ExitCode {
-    let Queue::JetStream(nats) = &start.config.queue else { return run_alone(start, folder, installed).await };
-    match standby::turn(&start.config, nats, Some(folder)).await {
+    if matches!(start.config.queue, Queue::Embedded) {
+        return run_alone(start, folder, installed).await;
+    }
+    match standby::turn(&start.config, None, Some(folder)).await {
         Ok(Some(Turn { held, connections, ops_listener, signals })) => {
-            let start = Start { nats: Some(connections), ops_listener: Some(ops_listener), ..start };
+            let start = Start { nats: connections, ops_listener: Some(ops_listener), ..start };
             run_app(start, held, signals, installed).await
         }
         Ok(None) => ExitCode::SUCCESS,
@@ -336,18 +368,14 @@ async fn show_svid(args: SvidArgs) -> ExitCode {
     }
 }
 
-async fn pins(verb: PinsVerb) -> ExitCode {
-    let state = |given: Option<std::path::PathBuf>| match given {
-        Some(state) => Ok(state),
-        None => Surroundings::here().state_folder().map_err(|error| format!("{error}; {}", error.remedy())),
-    };
+async fn show_pins(verb: PinsVerb) -> ExitCode {
     let told = match verb {
-        PinsVerb::List { json, state: given } => match state(given) {
-            Ok(state) => pins::told(&state, json).await,
+        PinsVerb::List { json, state, settings } => match pins_of(state, &settings).await {
+            Ok(pins) => pins::told(&pins, json).await,
             Err(problem) => Err(problem),
         },
-        PinsVerb::Confirm { of, state: given } => match state(given) {
-            Ok(state) => pins::confirmed(&state, &of).await,
+        PinsVerb::Confirm { of, state, settings } => match pins_of(state, &settings).await {
+            Ok(pins) => pins::confirmed(&pins, &of).await,
             Err(problem) => Err(problem),
         },
     };
@@ -358,6 +386,23 @@ async fn pins(verb: PinsVerb) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Of the state folder that is named; else of the controller that these settings start, and without any of one-host mode.
+async fn pins_of(state: Option<PathBuf>, settings: &SettingsArgs) -> Result<Pins, String> {
+    let raw = Raw::collect(settings, Raw::process_environment().into_iter());
+    let state = match state {
+        Some(state) => state,
+        None if raw.is_meant() => {
+            let config = validate(&raw, Supplied::default()).map_err(|errors| errors.to_string())?;
+            match &config.queue {
+                Queue::JetStream(nats) => return pins::of_nats(nats, &config.instance).await,
+                Queue::Embedded => config.state_dir,
+            }
+        }
+        None => Surroundings::here().state_folder().map_err(|error| format!("{error}; {}", error.remedy()))?,
+    };
+    pins::of_state(&state).await
 }
 
 fn show_config(view: ConfigView) -> ExitCode {

@@ -77,7 +77,7 @@ impl Launch {
         let turn = self.ops.liveness.watch("launch", STUCK);
         while !stop.is_cancelled() {
             turn.turned();
-            if self.board.recovery() >= Recovery::ExecutorsKnown {
+            if self.board.may_decide() && self.board.recovery() >= Recovery::ExecutorsKnown {
                 match self.pass(&mut rebuilt).await {
                     Ok(()) => self.ops.readiness.set(|conditions| conditions.queue_trouble = self.queue.trouble()),
                     Err(error) => {

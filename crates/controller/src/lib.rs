@@ -19,6 +19,7 @@ pub mod gitea;
 pub mod grants;
 pub mod holder;
 pub mod identity;
+pub mod kubernetes;
 pub mod launch;
 pub mod lease;
 pub mod manual;

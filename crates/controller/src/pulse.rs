@@ -1,4 +1,5 @@
-//! Keeps every held task alive in Gitea, hears cancels, and lets time pass for every life (NEW-21, NEW-33, NEW-30).
+//! Keeps every held task alive in Gitea, hears cancels, and lets time pass for every life (NEW-21, NEW-33, NEW-30). While
+//! nobody can be asked who leads, only the first: no life reaches a deadline, and signs of life are few (NEW-47).
 //!
 //! A heartbeat that fails is sent again at the next beat; Gitea's zombie limit is minutes away. One that is carried out
 //! without an answer has done its duty.
@@ -46,9 +47,13 @@ impl Pulse {
                 () = stop.cancelled() => return,
             }
             turn.turned();
-            self.tell_places();
+            // Nobody is judged by a time in which this process may not lead; a sign of life judges nobody.
+            let time = if self.board.may_decide() { Event::Tick } else { Event::Rest };
+            if time == Event::Tick {
+                self.tell_places();
+            }
             for view in self.board.views() {
-                let actions = self.board.apply(view.id, Event::Tick).unwrap_or_default();
+                let actions = self.board.apply(view.id, time.clone()).unwrap_or_default();
                 if actions.iter().any(|action| matches!(action, Action::Heartbeat | Action::Tell(_))) {
                     let this = Arc::clone(&self);
                     self.tracker.spawn(async move { this.speak(view, actions).await });

@@ -5,19 +5,22 @@
 //! executor was made proves nothing about it (NEW-62). One object's failure stops nothing for the others (NEW-74).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use domain::backoff::Backoff;
 use domain::executor_api::ExecutorExit;
 use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, assignment_of_name, executor_name};
 use domain::lifecycle::{Event, Executor, Life, Phase};
 use domain::metadata::{ExecutorRecord, Mark};
 use domain::reason::Reason;
 use jiff::Timestamp;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backend::{Backend, BackendError, ExecutorState, Exit, Observed};
+use crate::backend::{Backend, BackendError, ExecutorState, Exit, Failure, Observed};
+use crate::backoff::backoff;
 use crate::board::{Board, Card, Recovery, Strays};
 use crate::facade::{Facade, Inherited};
 use crate::gitea::{Gitea, Lane};
@@ -27,6 +30,8 @@ use crate::telemetry::events::{
 };
 
 const TICK: Duration = Duration::from_secs(2);
+const FIRST_REST: Duration = Duration::from_secs(2);
+const LONGEST_REST: Duration = Duration::from_secs(60);
 /// A pass that takes longer than this is stuck (NEW-131).
 const STUCK: Duration = Duration::from_secs(120);
 
@@ -50,6 +55,14 @@ pub struct Reap {
     pub tracker: TaskTracker,
     /// Names of objects that are worked on.
     pub busy: Mutex<BTreeSet<String>>,
+    /// Names of objects that the last piece of work failed for.
+    pub resting: Mutex<BTreeMap<String, Rest>>,
+}
+
+/// A pause of one object, which grows with every failure (NEW-74).
+pub struct Rest {
+    until: Instant,
+    pauses: Backoff,
 }
 
 /// To whom an object belongs.
@@ -96,7 +109,9 @@ impl Reap {
         let turn = self.ops.liveness.watch("reap", STUCK);
         while !stop.is_cancelled() {
             turn.turned();
-            if let Err(error) = self.pass().await {
+            if self.board.may_decide()
+                && let Err(error) = self.pass().await
+            {
                 backend_lifecycle_error(self.kind, &error);
             }
             tokio::select! {
@@ -113,6 +128,7 @@ impl Reap {
     /// a result that was answered (NEW-163). No call begins after the stop, so the tracker runs empty.
     async fn note_ends(self: &Arc<Self>) {
         self.tracker.wait().await;
+        self.resting().clear();
         for view in self.board.views().into_iter().filter(|view| view.wants.terminal_mark) {
             self.mark(view.id, executor_name(view.id, &self.instance, view.life.epoch()));
         }
@@ -130,6 +146,7 @@ impl Reap {
             .collect();
         let fenced_before = self.board.strays();
         let mut objects = self.backend.list().await?;
+        self.resting().retain(|name, _| objects.iter().any(|object| object.name == *name));
         newest_first(&mut objects);
         let mut seen = BTreeSet::new();
         let mut strays = Strays::default();
@@ -147,7 +164,7 @@ impl Reap {
                     seen.insert((record.id, record.epoch));
                 }
                 Err(problem) => {
-                    let why = format!("{problem}; when its job is over, delete its folder");
+                    let why = format!("{problem}; when its job is over, delete its {}", thing(self.kind));
                     strays.unreadable.insert(object.name.clone(), why);
                 }
             }
@@ -212,6 +229,12 @@ impl Reap {
                 self.board.apply(id, Event::ExecutorSeen { epoch });
                 return;
             }
+            ExecutorState::HeldUp(what) => {
+                self.board.apply(id, Event::ExecutorSeen { epoch });
+                self.board.apply(id, Event::WaitsFor { what });
+                return;
+            }
+            ExecutorState::Failed(Failure { reason, cause }) => Event::ExecutorEnded { epoch, reason, how: cause },
             ExecutorState::Ended(exit) => {
                 Event::ExecutorEnded { epoch, reason: reason_of(&exit), how: exit.to_string() }
             }
@@ -277,8 +300,14 @@ impl Reap {
     fn mark(self: &Arc<Self>, id: AssignmentId, name: String) {
         self.work_on(name, |this, name| async move {
             match this.backend.mark(&name, Mark::Terminal).await {
-                Ok(_written_or_gone) => drop(this.board.apply(id, Event::Marked)),
-                Err(error) => assignment_processing_error(&this.subject(id), &format!("terminal mark: {error}")),
+                Ok(_written_or_gone) => {
+                    this.resting().remove(&name);
+                    this.board.apply(id, Event::Marked);
+                }
+                Err(error) => {
+                    this.rest(&name);
+                    assignment_processing_error(&this.subject(id), &format!("terminal mark: {error}"));
+                }
             }
         });
     }
@@ -293,19 +322,39 @@ impl Reap {
                         let detail = Detail { cause, ..Detail::default() };
                         executor_transition(ExecutorEvent::Deleted, &subject, &name, None, detail);
                     }
+                    this.resting().remove(&name);
                     this.board.wake();
                 }
-                Err(error) => assignment_processing_error(&subject, &format!("removal: {error}")),
+                Err(error) => {
+                    this.rest(&name);
+                    assignment_processing_error(&subject, &format!("removal: {error}"));
+                }
             }
         });
     }
 
-    /// One piece of work per object at a time; the next pass asks again for what did not succeed.
+    fn resting(&self) -> MutexGuard<'_, BTreeMap<String, Rest>> {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Work on this object failed: the next piece is begun after a pause, whatever the others do.
+    fn rest(&self, name: &str) {
+        let mut resting = self.resting();
+        let fresh = || Rest { until: Instant::now(), pauses: backoff(FIRST_REST, LONGEST_REST) };
+        let rest = resting.entry(name.to_owned()).or_insert_with(fresh);
+        rest.until = Instant::now() + rest.pauses.pause();
+    }
+
+    fn rests(&self, name: &str) -> bool {
+        self.resting().get(name).is_some_and(|rest| Instant::now() < rest.until)
+    }
+
+    /// One piece of work per object at a time; a later pass asks again for what did not succeed.
     fn work_on<F>(self: &Arc<Self>, name: String, work: impl FnOnce(Arc<Self>, String) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if !self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
+        if self.rests(&name) || !self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
             return;
         }
         let this = Arc::clone(self);
@@ -314,6 +363,15 @@ impl Reap {
             work.await;
             this.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
         });
+    }
+}
+
+/// What an executor is to whoever removes one by hand.
+fn thing(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Local => "folder",
+        Kind::Pod => "Pod",
+        Kind::Vm => "sandbox",
     }
 }
 
@@ -328,9 +386,7 @@ fn newest_first(objects: &mut [Observed]) {
 fn fate_of_earlier(state: &ExecutorState, deadline: Timestamp, now: Timestamp) -> Fate {
     match state {
         ExecutorState::Running if now < deadline => Fate::Kept,
-        ExecutorState::Running | ExecutorState::Pending | ExecutorState::Ended(_) | ExecutorState::Vanished => {
-            Fate::Removed
-        }
+        _ => Fate::Removed,
     }
 }
 

@@ -46,7 +46,7 @@ impl Report {
             turn.turned();
             for view in self.board.views() {
                 let wanted = view.wants.certificate.is_some() || view.wants.closing_row;
-                if wanted && self.under_way().insert(view.id) {
+                if wanted && self.board.may_decide() && self.under_way().insert(view.id) {
                     let (this, stop) = (Arc::clone(&self), stop.clone());
                     self.tracker.spawn(async move {
                         this.until_accepted(view.id, &stop).await;
@@ -82,7 +82,7 @@ impl Report {
         let Some(View { lane, .. }) = self.board.view(id) else { return Ok(()) };
         // The turn first: a call of the runner that is still on its way may yet bring the true end.
         let turn = lane.turn().await;
-        let Some(view) = self.board.view(id) else { return Ok(()) };
+        let Some(view) = self.board.view(id).filter(|_| self.board.may_decide()) else { return Ok(()) };
         let gitea = Correspondence::new(&self.board, id, &turn);
         let sent = if view.wants.certificate.is_some() {
             self.certify(id, &gitea).await
@@ -114,8 +114,12 @@ impl Report {
         let Some(ending) = view.wants.certificate else { return Ok(()) };
         let now = self.board.now();
         let certificate = certificate(&view.life, &ending, now);
-        if !view.life.log().is_closed() {
+        // The calls before may have taken long. An end of ours over a job that another process began would be a false one.
+        if self.board.may_decide() && !view.life.log().is_closed() {
             gitea.close(&certificate.rows).await?;
+        }
+        if !self.board.may_decide() {
+            return Ok(());
         }
         let state = proto::TaskState {
             result: result_of(Some(certificate.outcome)),

@@ -1,10 +1,11 @@
 //! A replica waits for its turn (NEW-59, SCH-10, SCH-12): it holds no task, no consumer, no executor and no port of the
 //! facade, answers `/livez`, and is not ready, so that no Service routes to it.
 //!
-//! Two things make a leader: the lock of the state folder, of which there is one for each host, and the lease in NATS, of
-//! which there is one for the instance. The lock comes first: while a former leader of this folder lives, frozen or not,
-//! nobody else may touch the executors there. Whoever has the lock knows that a lease which this folder's former leader
-//! left is nobody's, and need not wait until it has run out.
+//! Two things make a leader: the lock of the state folder, of which there is one for each folder, and what
+//! `LEADER_ELECTION` names, of which there is one for the instance: a lease in NATS, a Lease in Kubernetes, or nothing but
+//! the lock. The lock comes first: while a former leader of this folder lives, frozen or not, nobody else may touch the
+//! executors there. Whoever has the lock knows that a lease in NATS which this folder's former leader left is nobody's, and
+//! need not wait until it has run out.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use tokio_util::sync::CancellationToken;
 use crate::account::host_name;
 use crate::app::Signals;
 use crate::clock::Clock;
-use crate::config::{Config, Nats};
-use crate::lease::{Held, KeyValueLease, Leadership as _, Unconfirmed};
+use crate::config::{Config, Election, Nats, Queue};
+use crate::kubernetes::Cluster;
+use crate::lease::{Held, KeyValueLease, KubernetesLease, Leadership as _, Unconfirmed};
 use crate::nats::Connections;
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
@@ -35,22 +37,23 @@ const LOCK_AGAIN: Duration = Duration::from_millis(500);
 pub struct Turn {
     /// The leadership.
     pub held: Held,
-    /// To NATS.
-    pub connections: Connections,
+    /// To NATS, where the queue is there.
+    pub connections: Option<Connections>,
     /// Where `OPS_LISTEN` is served.
     pub ops_listener: TcpListener,
     /// What has come since the wait began and was not heard yet, and what comes.
     pub signals: Signals,
 }
 
-/// Waits for the turn; none when a signal came first. `folder` is the lock of the state folder where it is held already.
+/// Waits for the turn; none when a signal came first. `cluster` is where Pods are made; `folder` is the lock of the state
+/// folder where it is held already.
 ///
 /// # Errors
-/// What keeps it from waiting: NATS refuses it, its port is taken, the state folder cannot be used.
-pub async fn turn(config: &Config, nats: &Nats, folder: Option<Held>) -> anyhow::Result<Option<Turn>> {
+/// What keeps it from waiting: NATS or Kubernetes refuses it, its port is taken, the state folder cannot be used.
+pub async fn turn(config: &Config, cluster: Option<&Cluster>, folder: Option<Held>) -> anyhow::Result<Option<Turn>> {
     let mut signals = Signals::listen()?;
     let connections = tokio::select! {
-        opened = Connections::open(nats) => opened?,
+        opened = connect(&config.queue) => opened?,
         () = signals.next() => return Ok(None),
     };
     let listener = ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
@@ -58,7 +61,7 @@ pub async fn turn(config: &Config, nats: &Nats, folder: Option<Held>) -> anyhow:
     let serving = tokio::spawn(ops::serve(listener, waiting(config), stop.clone()));
     leader_transition(LeaderEvent::Standby, None);
     let held = tokio::select! {
-        held = lead(config, nats, &connections, folder) => Some(held?),
+        held = lead(config, connections.as_ref(), cluster, folder) => Some(held?),
         () = signals.next() => None,
     };
     stop.cancel();
@@ -66,18 +69,46 @@ pub async fn turn(config: &Config, nats: &Nats, folder: Option<Held>) -> anyhow:
     Ok(held.map(|held| Turn { held, connections, ops_listener, signals }))
 }
 
-async fn lead(config: &Config, nats: &Nats, connections: &Connections, folder: Option<Held>) -> anyhow::Result<Held> {
-    let (folder, unconfirmed) = match folder {
-        // One-host mode: the registration lies in this folder, so nobody else can lead while its lock is held.
-        Some(folder) => (folder, Unconfirmed::GoesOn),
-        None => (lock(config).await?, Unconfirmed::Ends),
+/// Connections exist where the queue needs them, and whoever leads has them from its first moment on.
+async fn connect(queue: &Queue) -> anyhow::Result<Option<Connections>> {
+    match queue {
+        Queue::Embedded => Ok(None),
+        Queue::JetStream(nats) => Ok(Some(Connections::open(nats).await?)),
+    }
+}
+
+async fn lead(
+    config: &Config,
+    connections: Option<&Connections>,
+    cluster: Option<&Cluster>,
+    folder: Option<Held>,
+) -> anyhow::Result<Held> {
+    // One-host mode: the registration lies in this folder, so nobody else can lead while its lock is held.
+    let alone = folder.is_some();
+    let folder = match folder {
+        Some(folder) => folder,
+        None => lock(config).await?,
     };
+    let lease = match (config.election, &config.queue, connections, cluster) {
+        (Election::File, ..) => return Ok(folder),
+        (Election::Nats, Queue::JetStream(nats), Some(connections), _) => {
+            let unconfirmed = if alone { Unconfirmed::GoesOn } else { Unconfirmed::Rests };
+            in_nats(config, nats, connections)?.when_unconfirmed(unconfirmed).acquire().await?
+        }
+        (Election::Kubernetes, _, _, Some(cluster)) => {
+            KubernetesLease::new(cluster.clone(), &config.instance, &host_name()).acquire().await?
+        }
+        // Settings that ask for it are refused before.
+        (election, ..) => anyhow::bail!("LEADER_ELECTION: there is nothing to agree by {election:?} with"),
+    };
+    Ok(lease.keeping(folder))
+}
+
+fn in_nats(config: &Config, nats: &Nats, connections: &Connections) -> anyhow::Result<KeyValueLease> {
     let bucket = format!("{}_LEADER", nats.stream.as_str());
     // Of its own: what others wait for must not hold up a renewal.
     let context = async_nats::jetstream::new(connections.producer.client().clone());
-    let lease = KeyValueLease::new(context, &bucket, &config.instance, &name());
-    let lease = lease.at(place(config)?).when_unconfirmed(unconfirmed).acquire().await?;
-    Ok(lease.keeping(folder))
+    Ok(KeyValueLease::new(context, &bucket, &config.instance, &name()).at(place(config)?))
 }
 
 /// The lock of the state folder, however long its holder keeps it.

@@ -18,7 +18,7 @@ use std::{
 };
 
 use domain::identity::SpiffeId;
-use spiffe::{X509Source, X509Svid, x509_source::SvidPicker};
+use spiffe::{WorkloadApiClient, X509Source, X509Svid, x509_source::SvidPicker};
 use spiffe_rustls::{LocalOnly, TerminalSourcePolicy, authorizer};
 
 pub use connector::{ConnectError, FacadeConnector, is_refusal};
@@ -56,6 +56,20 @@ pub async fn exact(endpoint: &str, id: &SpiffeId, patience: Duration) -> Result<
         .await
         .map_err(|error| refuse(error.to_string()))?;
     Ok(Identity { source, id: wanted })
+}
+
+/// The IDs that the Workload API at `endpoint` gives to this process now, in its order: the first is the default one.
+///
+/// # Errors
+/// In words: nobody there, no identity for this process, or no answer within `patience`.
+pub async fn offered(endpoint: &str, patience: Duration) -> Result<Vec<String>, String> {
+    let asked = async {
+        let client = WorkloadApiClient::connect_to(endpoint).await.map_err(|error| error.to_string())?;
+        client.fetch_all_x509_svids().await.map_err(|error| error.to_string())
+    };
+    let late = |_| format!("no answer within {} s", patience.as_secs());
+    let svids = tokio::time::timeout(patience, asked).await.map_err(late)??;
+    Ok(svids.iter().map(|svid| svid.spiffe_id().to_string()).collect())
 }
 
 impl Identity {

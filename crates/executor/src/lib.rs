@@ -7,6 +7,7 @@
 
 mod answer;
 mod backoff;
+mod command;
 mod deliver;
 mod exit;
 mod facade;
@@ -25,6 +26,7 @@ mod telemetry;
 mod termination;
 mod token;
 
+pub use command::command;
 pub use limits::{Graces, Limits, Patience, StrayGraces};
 pub use link::{BoxStream, Link, Stream};
 pub use runner::files::{BaseError, check_base};

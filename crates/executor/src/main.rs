@@ -1,5 +1,5 @@
 //! The small program of the executor image.
 
 fn main() -> std::process::ExitCode {
-    executor::run(|name| std::env::var(name).ok())
+    executor::command(std::env::args_os().skip(1), |name| std::env::var(name).ok())
 }

@@ -72,7 +72,10 @@ pub(super) async fn run(gauges: Gauges, stop: CancellationToken) {
         ops.metrics.heartbeat_lag(lag(&views, board.now()));
         let (expires_at, lifetime) = (identity.expires_at(), identity.lifetime);
         let present = |at| Svid::Present { expires_at: by_our_clock(at, board.now()), lifetime };
-        ops.readiness.set(|now| now.svid = expires_at.map_or(Svid::Missing, present));
+        ops.readiness.set(|now| {
+            now.svid = expires_at.map_or(Svid::Missing, present);
+            now.in_doubt = !board.may_decide();
+        });
         if let Some(at) = expires_at {
             ops.metrics.svid_expires(at);
         }

@@ -20,6 +20,7 @@ use crate::board::Board;
 use crate::config::Config;
 use crate::descriptors::Descriptors;
 use crate::facade::Upstream;
+use crate::kubernetes::Cluster;
 use crate::lease::Held;
 use crate::nats::Connections;
 use crate::ops::readiness::Leader;
@@ -37,16 +38,27 @@ use walls::Proven;
 pub struct Start {
     /// The settings.
     pub config: Config,
-    /// The official runner.
-    pub runner: Found,
-    /// What keeps jobs apart.
-    pub walls: Proven,
+    /// Where executors are made.
+    pub place: Place,
     /// How many files it may open.
     pub descriptors: Descriptors,
     /// To NATS, where the queue is there.
     pub nats: Option<Connections>,
     /// Where `OPS_LISTEN` is served already, by a process that waited for its turn.
     pub ops_listener: Option<TcpListener>,
+}
+
+/// Where executors are made, and what was found out about it.
+pub enum Place {
+    /// On this host.
+    Host {
+        /// The official runner.
+        runner: Found,
+        /// What keeps jobs apart.
+        walls: Proven,
+    },
+    /// In Pods.
+    Cluster(Cluster),
 }
 
 /// Runs a controller until a signal or a failure. Whoever calls proves that it leads, and has listened for signals since

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use domain::assignment::Rules;
-use domain::id::Backend as Kind;
 use domain::lifecycle::Limits;
 use domain::metadata::ExecutorRecord;
 use domain::policy::LabelMap;
@@ -17,11 +16,13 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
-use super::Start;
 use super::patience::while_away;
 use super::snapshot::{room, snapshot};
 use super::walls::Proven;
+use super::{Place, Start};
+use crate::backend::Backend;
 use crate::backend::local::{Bind, LocalBackend, LocalConfig, Serving};
+use crate::backend::pod::PodBackend;
 use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
@@ -29,6 +30,7 @@ use crate::config::{self, Config, IsolationKind, table};
 use crate::descriptors::Descriptors;
 use crate::files;
 use crate::gitea::{Credential, Gitea, OnCancel};
+use crate::identity::entry;
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
 use crate::launch::Host;
 use crate::lease::Tenure;
@@ -48,8 +50,6 @@ use crate::sealing::Sealing;
 use crate::standalone::runner::Found;
 use crate::telemetry::Secrets;
 
-/// The one backend of this build.
-pub(super) const KIND: Kind = Kind::Local;
 /// `NATS_SUBJECT_BASE`'s default (requirements §2.1): the embedded queue has no other subjects.
 const SUBJECT_BASE: &str = "ci.runner";
 /// For our own SVID at the start.
@@ -67,7 +67,7 @@ pub(super) struct Parts {
     pub(super) nats: Option<Connections>,
     /// This host, where others share the queue.
     pub(super) host: Option<Host>,
-    pub(super) backend: Arc<LocalBackend>,
+    pub(super) backend: Arc<dyn Backend>,
     pub(super) ring: Arc<Ring>,
     pub(super) rotation: Rotation,
     pub(super) sealing: Arc<Sealing>,
@@ -111,9 +111,9 @@ impl Serving for ServedIdentity {
 
 impl Parts {
     pub(super) async fn build(start: Start, secrets: Secrets, tenure: Tenure) -> anyhow::Result<Self> {
-        let Start { config, runner, walls, descriptors, nats, ops_listener } = start;
-        let on_cancel = runner.on_cancel();
-        let slots = config.capacity.local.get();
+        let Start { config, place, descriptors, nats, ops_listener } = start;
+        let on_cancel = on_cancel(&config, &place);
+        let slots = config.slots().get();
         let (connections, shortage) = (descriptors.connections(slots), descriptors.shortage(slots));
         if let Some(shortage) = &shortage {
             tracing::warn!(component = "controller", "{shortage}");
@@ -127,20 +127,31 @@ impl Parts {
         ops::address::write_down(&config.ops, &ops_listener).map_err(anyhow::Error::msg)?;
         let queue = async { Ok(queue(&config, nats.as_ref(), clock, &tenure).await?) };
         let ((identity, bind_identity), (queue, ledger)) = tokio::try_join!(identity(&config), queue)?;
-        let host = match &nats {
-            Some(_) => Some(Host::of_folder(&config.state_dir, Arc::clone(&ledger)).context("STATE_DIR")?),
-            None => None,
+        let host = match (&nats, &place) {
+            (Some(_), Place::Host { .. }) => {
+                Some(Host::of_folder(&config.state_dir, Arc::clone(&ledger)).context("STATE_DIR")?)
+            }
+            _ => None,
         };
         let credential = Credential {
             uuid: config.gitea.uuid.expose().to_owned(),
             token: Zeroizing::new(config.gitea.token.expose().to_owned()),
         };
         let gitea = Gitea::new(config.gitea.url.as_str(), credential, on_cancel).context("GITEA_INSTANCE_URL")?;
-        let gitea = Arc::new(gitea.led_by(tenure));
+        let gitea = Arc::new(gitea.led_by(tenure.clone()));
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
-        let board = Arc::new(Board::new(limits(&config, on_cancel), clock, chronicle));
-        let backend = Arc::new(LocalBackend::new(local(&config, &runner, &walls, descriptors)?, bind_identity)?);
+        let board = Arc::new(Board::new(limits(&config, on_cancel), clock, chronicle).led_by(tenure));
+        let backend: Arc<dyn Backend> = match (place, bind_identity) {
+            (Place::Host { runner, walls }, Some(bind)) => {
+                Arc::new(LocalBackend::new(local(&config, &runner, &walls, descriptors)?, bind)?)
+            }
+            (Place::Cluster(cluster), _) => {
+                let issuer = entry::issuer(&config, cluster.clone())?;
+                Arc::new(PodBackend::new(cluster, &config, issuer)?)
+            }
+            (Place::Host { .. }, None) => anyhow::bail!("IDENTITY_ISSUER: executors of this host need built-in"),
+        };
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals], nats.as_ref());
         let sealing = Arc::new(Sealing::new(seals, subject_base(&config), config.instance.clone()));
@@ -190,7 +201,7 @@ async fn queue(
             stream: settings.stream.as_str().to_owned(),
             subject_base: settings.subject_base.as_str().to_owned(),
             instance: config.instance.clone(),
-            backends: vec![KIND],
+            backends: vec![config.kind()],
             clock,
             tenure: Some(tenure.clone()),
         })
@@ -226,8 +237,13 @@ async fn bind(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener>
         .with_context(|| format!("{setting}: {address} cannot be listened on; is another process using the port?"))
 }
 
-/// Who issues, our own identity through the Workload API either way, and how executors get theirs.
-async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
+/// Who issues, our own identity through the Workload API either way, and how executors of this host get theirs.
+async fn identity(config: &Config) -> anyhow::Result<(Identity, Option<Bind>)> {
+    if let Some(pods) = &config.pods {
+        let own = own_identity(pods.endpoint.as_str(), &config.identity.facade_id, IDENTITY).await?;
+        let lifetime = own.lifetime().unwrap_or(config.identity.svid_ttl);
+        return Ok((Identity { own, lifetime, socket: None }, None));
+    }
     let lifetimes = Lifetimes::with_leaf(config.identity.svid_ttl)?;
     let issuer = BuiltInIssuer::open_with(&config.identity.authority, config.identity.trust_domain(), lifetimes)?;
     let socket = config.state_dir.join("api").join("controller.sock");
@@ -247,7 +263,16 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Bind)> {
         }
         .boxed()
     });
-    Ok((Identity { own, lifetime: config.identity.svid_ttl, socket: Some(served) }, bind))
+    Ok((Identity { own, lifetime: config.identity.svid_ttl, socket: Some(served) }, Some(bind)))
+}
+
+/// What the runner of the executors does when its job is cancelled (NEW-25).
+fn on_cancel(config: &Config, place: &Place) -> OnCancel {
+    match (place, &config.pods) {
+        (Place::Host { runner, .. }, _) => runner.on_cancel(),
+        (Place::Cluster(_), Some(pods)) if pods.runner_version.reports_cancel() => OnCancel::Reports,
+        (Place::Cluster(_), _) => OnCancel::Stops,
+    }
 }
 
 fn local(config: &Config, runner: &Found, walls: &Proven, descriptors: Descriptors) -> anyhow::Result<LocalConfig> {
@@ -300,6 +325,7 @@ fn limits(config: &Config, on_cancel: OnCancel) -> Limits {
         OnCancel::Reports => SignedDuration::from_mins(6).min(signed(zombie / 5 * 3)),
     };
     Limits {
+        pending: config.pods.as_ref().map_or(default.pending, |pods| signed(PodBackend::longest_wait(pods.pending))),
         queue_wait: signed(config.limits.queue_wait),
         claim: signed(config.limits.claim),
         // Below Gitea's own judgement of a silent task (NEW-167); a setting that is not is refused.
@@ -325,7 +351,7 @@ fn operators(
     let (instance, components) =
         (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
     let (board, unopened, isolation) = (Arc::clone(board), Arc::clone(unopened), config.local.isolation);
-    let room = room(&config.capacity);
+    let (room, kind) = (room(config), config.kind());
     let components: Vec<String> = components;
     metrics.isolation(isolation);
     Ops {
@@ -336,7 +362,7 @@ fn operators(
         snapshot: Arc::new(move |at| StatusSnapshot {
             set_aside: unopened.set_aside(),
             shortage: shortage.clone(),
-            ..snapshot(&board, instance.as_str(), components.clone(), &room, isolation, at)
+            ..snapshot(&board, kind, instance.as_str(), components.clone(), &room, isolation, at)
         }),
     }
 }

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use domain::id::Backend;
 use domain::policy::{LabelMap, SelfHosted};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::gauges::{self, Gauges};
-use super::parts::{KIND, Parts, rules};
+use super::parts::{Parts, rules};
 use super::shutdown::Shutdown;
 use super::snapshot::room;
 use crate::config::Component;
@@ -61,21 +62,23 @@ pub(super) fn start(mut parts: Parts, upstream: Upstream, shutdown: &Shutdown) -
     let facade = Arc::new(facade(&parts, upstream, capabilities));
     let reap = Arc::new(reap(&parts, Arc::clone(&facade)));
     let Parts { identity, facade_listener, ops_listener, ops, board, config, rotation, queue, nats, .. } = parts;
+    let kind = config.kind();
     let mut rooms = Rooms::new();
     let (stop_fetch, fetched) = (shutdown.fetch.clone(), shutdown.fetched.clone());
     let stop = || shutdown.rooms.clone();
-    use Component::{LocalWorker, Scheduler};
+    use Component::Scheduler;
+    let worker = worker(kind);
     rooms.spawn(named(Scheduler, "fetch", saying(fetched, async move { fetch.run(stop_fetch).await })));
     let serving = facade::serve(facade_listener, identity.acceptor(), facade, stop());
     rooms.spawn(named(Scheduler, "facade", saying(shutdown.drained.clone(), serving)));
-    rooms.spawn(named(LocalWorker, "launch", launch.run(stop())));
-    rooms.spawn(named(LocalWorker, "reap", reap.run(stop())));
+    rooms.spawn(named(worker, "launch", launch.run(stop())));
+    rooms.spawn(named(worker, "reap", reap.run(stop())));
     rooms.spawn(named(Scheduler, "pulse", Arc::new(pulse).run(stop())));
     rooms.spawn(named(Scheduler, "report", report.run(stop())));
     rooms.spawn(named(Scheduler, "secrets", rotation.run(stop())));
     rooms.spawn(named(Scheduler, "queue", tended(queue, nats, ops.clone(), stop())));
-    let (capacity, ops_stop) = (config.capacity.local.get(), stop());
-    let gauges = Gauges { board, identity, ops: ops.clone(), kind: KIND, capacity, traffic };
+    let (capacity, ops_stop) = (config.slots().get(), stop());
+    let gauges = Gauges { board, identity, ops: ops.clone(), kind, capacity, traffic };
     rooms.spawn(named(Scheduler, "gauges", gauges::run(gauges, stop())));
     rooms.spawn(named(Scheduler, "ops", async { drop(ops::serve(ops_listener, ops, ops_stop).await) }));
     rooms
@@ -112,22 +115,31 @@ async fn saying(ended: CancellationToken, room: impl Future<Output = ()>) {
     room.await;
 }
 
+/// Whose part launching and reaping is.
+fn worker(kind: Backend) -> Component {
+    match kind {
+        Backend::Pod => Component::PodWorker,
+        Backend::Vm => Component::VmWorker,
+        Backend::Local => Component::LocalWorker,
+    }
+}
+
 fn capacity(parts: &Parts) -> usize {
-    room(&parts.config.capacity).capacity
+    room(&parts.config).capacity
 }
 
 fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
-    let labels = LabelMap::new(&[KIND], "vm", &parts.config.labels.extra);
+    let kind = parts.config.kind();
+    let labels = LabelMap::new(&[kind], "vm", &parts.config.labels.extra);
     let self_hosted = if parts.config.labels.declare_self_hosted { SelfHosted::Declared } else { SelfHosted::Left };
     Fetch {
         gitea: Arc::clone(&parts.gitea),
         board: Arc::clone(&parts.board),
         queue: Arc::clone(&parts.queue),
-        ledger: Arc::clone(&parts.ledger),
         sealing: Arc::clone(&parts.sealing),
-        labels: labels.declared(&[KIND], self_hosted),
+        labels: labels.declared(&[kind], self_hosted),
         rules: Arc::new(rules(&parts.config, labels)),
-        room: room(&parts.config.capacity),
+        room: room(&parts.config),
         capabilities: Arc::clone(capabilities),
         ops: parts.ops.clone(),
         tracker: parts.tracker.clone(),
@@ -145,9 +157,9 @@ fn launch(parts: &mut Parts) -> Launch {
         unopened: Arc::clone(&parts.unopened),
         host: parts.host.take(),
         backend: parts.backend.clone(),
-        kind: KIND,
+        kind: parts.config.kind(),
         capacity: capacity(parts),
-        shares: room(&parts.config.capacity).shares,
+        shares: room(&parts.config).shares,
         instance: parts.config.instance.clone(),
         ring: Arc::clone(&parts.ring),
         ops: parts.ops.clone(),
@@ -163,9 +175,10 @@ fn reap(parts: &Parts, facade: Arc<Facade>) -> Reap {
         instance: parts.config.instance.clone(),
         ops: parts.ops.clone(),
         facade,
-        kind: KIND,
+        kind: parts.config.kind(),
         tracker: parts.tracker.clone(),
         busy: Default::default(),
+        resting: Default::default(),
     }
 }
 
@@ -173,7 +186,7 @@ fn facade(parts: &Parts, upstream: Upstream, capabilities: Arc<OnceLock<Option<S
     Facade {
         board: Arc::clone(&parts.board),
         backend: parts.backend.clone(),
-        kind: KIND,
+        kind: parts.config.kind(),
         instance: parts.config.instance.clone(),
         ring: Arc::clone(&parts.ring),
         capabilities,

@@ -1,25 +1,26 @@
 //! The board as `status` shows it (NEW-134).
 
-use domain::id::executor_name;
+use domain::id::{Backend, executor_name};
 use domain::lifecycle::{Executor, Life, Phase};
 use domain::policy::Shares;
 use jiff::Timestamp;
 
-use super::parts::KIND;
 use crate::board::{Board, Room, View};
-use crate::config::{Capacity, IsolationKind};
+use crate::config::{Config, IsolationKind};
 use crate::ops::status::{ExecutorLine, HeldTask, Permits, SetApart, StatusSnapshot};
 
-/// What the settings say about how much may be held on this host.
-pub(super) fn room(capacity: &Capacity) -> Room {
+/// What the settings say about how much may be held.
+pub(super) fn room(config: &Config) -> Room {
+    let capacity = &config.capacity;
     let number = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     let shares = Shares { per_owner: capacity.per_owner, per_repository: capacity.per_repository };
-    Room { capacity: number(capacity.local.get()), look_ahead: number(capacity.look_ahead), shares }
+    Room { capacity: number(config.slots().get()), look_ahead: number(capacity.look_ahead), shares }
 }
 
 /// What the controller holds at this moment.
 pub(super) fn snapshot(
     board: &Board,
+    kind: Backend,
     instance: &str,
     components: Vec<String>,
     room: &Room,
@@ -30,7 +31,7 @@ pub(super) fn snapshot(
     let occupancy = board.occupancy();
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let permits = Permits {
-        backend: KIND.to_string(),
+        backend: kind.to_string(),
         capacity: number(room.capacity),
         executors: number(occupancy.executors),
         held: number(occupancy.held),
@@ -40,7 +41,7 @@ pub(super) fn snapshot(
         local_isolation: isolation.as_str().to_owned(),
         permits: vec![permits],
         held: views.iter().filter_map(|view| held_task(view, at)).collect(),
-        executors: views.iter().filter_map(|view| executor(view, instance)).collect(),
+        executors: views.iter().filter_map(|view| executor(view, kind, instance)).collect(),
         quarantine: board.strays().unreadable.into_iter().map(set_apart).collect(),
         ..StatusSnapshot::empty(instance, components, at)
     }
@@ -67,14 +68,14 @@ fn held_task(view: &View, at: Timestamp) -> Option<HeldTask> {
     })
 }
 
-fn executor(view: &View, instance: &str) -> Option<ExecutorLine> {
+fn executor(view: &View, kind: Backend, instance: &str) -> Option<ExecutorLine> {
     let state = executor_word(&view.life)?;
     let claimed = !matches!(view.life.phase(), Phase::Waiting | Phase::Creating | Phase::Bound | Phase::Offered);
     let name =
         instance.parse().map(|instance| executor_name(view.id, &instance, view.life.epoch())).unwrap_or_default();
     Some(ExecutorLine {
         name,
-        backend: KIND.to_string(),
+        backend: kind.to_string(),
         state: state.to_owned(),
         epoch: view.life.epoch().get(),
         claimed,

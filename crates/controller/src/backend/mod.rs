@@ -3,7 +3,10 @@
 //! Every call is idempotent (WRK-9), because every answer can be lost. Used slots are counted from [`Backend::list`]
 //! and nothing else (NEW-55).
 
+#[cfg(test)]
+pub(crate) mod contract;
 pub mod local;
+pub mod pod;
 
 use std::fmt;
 use std::time::Duration;
@@ -96,12 +99,25 @@ pub struct Observed {
 pub enum ExecutorState {
     /// Not started yet.
     Pending,
+    /// Not started yet, and the text says what holds it up (NEW-28).
+    HeldUp(String),
     /// It runs.
     Running,
     /// It ended and nothing of it runs any more.
     Ended(Exit),
+    /// What runs it has ended it, or will never start it.
+    Failed(Failure),
     /// Gone without a word.
     Vanished,
+}
+
+/// Why an executor ended or will not start, as its platform tells (NEW-66).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The word of the closed list.
+    pub reason: Reason,
+    /// What happened, with numbers.
+    pub cause: String,
 }
 
 impl ExecutorState {

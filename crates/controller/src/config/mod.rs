@@ -8,6 +8,7 @@ pub mod address;
 pub mod components;
 pub mod effective;
 pub mod nats;
+pub mod pods;
 pub mod raw;
 pub mod secret;
 pub mod setting;
@@ -35,6 +36,7 @@ use crate::facade::AllowList;
 pub use address::{FacadeUrl, GiteaUrl, WorkloadEndpoint};
 pub use components::{Component, Components};
 pub use nats::Nats;
+pub use pods::{ClusterAccess, Election, EntryParent, IdentityMeans, PodIdentity, Pods, RunnerVersion, SpiffeVolume};
 pub use secret::{SecretFile, SecretRule};
 pub use setting::{ConfigErrors, SettingError};
 pub use validate::{Supplied, check_given, local_jobs, validate};
@@ -65,7 +67,11 @@ pub struct Config {
     pub limits: Limits,
     /// How local jobs are kept apart.
     pub local: LocalJobs,
-    /// The official runner.
+    /// Executors in Pods, with `pod-worker`.
+    pub pods: Option<Box<Pods>>,
+    /// How replicas agree on who works.
+    pub election: Election,
+    /// The official runner of this host.
     pub runner: Runner,
     /// Health, metrics and status.
     pub ops: Ops,
@@ -73,6 +79,20 @@ pub struct Config {
     pub log: Log,
     /// Whether tokens may cross a network in clear text; warned about at each start.
     pub allow_plaintext: bool,
+}
+
+impl Config {
+    /// The one backend of this process.
+    #[must_use]
+    pub fn kind(&self) -> Backend {
+        if self.pods.is_some() { Backend::Pod } else { Backend::Local }
+    }
+
+    /// Its slots.
+    #[must_use]
+    pub fn slots(&self) -> NonZeroU32 {
+        self.pods.as_ref().map_or(self.capacity.local, |pods| pods.capacity)
+    }
 }
 
 /// The Gitea this controller serves.
@@ -93,7 +113,7 @@ pub struct Gitea {
 pub struct Identity {
     /// How a job's SPIFFE ID is made; holds the trust domain.
     pub rules: IdentityRules,
-    /// Folder with the keys of our own certificate authority, the only issuer of this build.
+    /// Folder with the keys of our own certificate authority, for executors of this host.
     pub authority: PathBuf,
     /// Our own SPIFFE ID, which executors accept the facade by. Inside the trust domain.
     pub facade_id: SpiffeId,
@@ -299,6 +319,15 @@ pub enum Queue {
     Embedded,
     /// A stream of NATS.
     JetStream(Box<Nats>),
+}
+
+/// Through what Pods get their identities, as the setting says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// Objects of the SPIRE controller manager.
+    Entries,
+    /// The SPIRE server's admin API.
+    Server,
 }
 
 /// What holds a task between fetch and start, as the setting says it.

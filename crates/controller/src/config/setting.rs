@@ -76,7 +76,7 @@ impl Kind {
             "NonZeroU32" | "u32" => Self::Integer,
             "bool" => Self::Flag,
             "Duration" => Self::Duration,
-            "PathBuf" => Self::Path,
+            "PathBuf" | "PodTemplate" | "PrivilegedPolicy" => Self::Path,
             "SecretFile" => Self::SecretFile,
             "SocketAddr" => Self::Address,
             "Components" => Self::List,

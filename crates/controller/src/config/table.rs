@@ -13,16 +13,20 @@ use domain::id::{Backend, InstanceId};
 use domain::identity::{IdentityCase, Segment, SpiffeId, TrustDomain};
 use domain::lifecycle::Limits;
 use domain::policy::{Section, Untrusted};
+use http::Uri;
 
 use super::address::{self, FacadeUrl, GiteaUrl, WorkloadEndpoint};
 use super::components::{Component, Components};
 use super::nats::{self, NatsUrl, StreamName, SubjectBase};
+use super::pods::{self, Election, RunnerVersion, SpiffeVolume};
 use super::secret::{SecretFile, SecretRule};
 use super::setting::{Need, Problem, Row, Setting, Shown, When};
 use super::trust;
 use super::value;
-use super::{IsolationKind, Issuer, LogFormat, LogLevel, QueueKind};
+use super::{IsolationKind, Issuer, LogFormat, LogLevel, Means, QueueKind};
 use crate::backend::local::isolation::{Shared, UserRange};
+use crate::backend::pod::privileged::PrivilegedPolicy;
+use crate::backend::pod::template::PodTemplate;
 use crate::facade::AllowList;
 
 use Component::{LocalWorker, PodWorker, VmWorker};
@@ -319,15 +323,15 @@ settings! {
         "Permits an executor image without a digest; warned about at each start.";
 
     POD_EXECUTOR_IMAGE: String = None, With(PodWorker), Required, Plain,
-        value::any,
-        "an image reference with a digest",
+        pods::image,
+        "an image reference with a digest, name@sha256:…",
         "Executor image.";
     POD_NAMESPACE: String = Some("gitea-actions"), With(PodWorker), Optional, Plain,
-        value::any,
+        pods::dns_label,
         "a DNS label",
         "Namespace of Pods and Lease.";
     POD_SERVICE_ACCOUNT: String = Some("gitea-task-executor"), With(PodWorker), Optional, Plain,
-        value::any,
+        pods::dns_label,
         "a DNS label",
         "Service account of executor Pods.";
     POD_CAPACITY: NonZeroU32 = Some("4"), With(PodWorker), Optional, Plain,
@@ -338,13 +342,13 @@ settings! {
         value::count::<{i32::MAX as u32}>,
         "an integer from 1 to 2147483647",
         "User of the executor container.";
-    POD_TEMPLATE_FILE: PathBuf = None, With(PodWorker), Optional, Plain,
-        value::absolute,
-        "an absolute path",
-        "Pod template merged under our fixed fields.";
-    PRIVILEGED_POLICY_FILE: PathBuf = None, With(PodWorker), Optional, Plain,
-        value::absolute,
-        "an absolute path",
+    POD_TEMPLATE_FILE: PodTemplate = None, With(PodWorker), Optional, Plain,
+        pods::template,
+        "an absolute path of a YAML file with a Pod template (metadata with labels and annotations, spec)",
+        "Pod template merged under our fixed fields: resources, nodes, tolerations, volumes, sidecars.";
+    PRIVILEGED_POLICY_FILE: PrivilegedPolicy = None, With(PodWorker), Optional, Plain,
+        pods::privileged,
+        "an absolute path of a TOML file of [[privileged]] sections with repository, label, trust, node_selector",
         "Who may have privileged Pods; without it nobody.";
     SPIRE_AGENT_ID: SpiffeId = None, With(PodWorker), Optional, Plain,
         name,
@@ -354,10 +358,45 @@ settings! {
         name,
         "one SPIFFE path segment",
         "Cluster name for computed parents.";
-    SPIRE_CLASS: String = None, With(PodWorker), Required, Plain,
+    SPIRE_CLASS: String = None, With(PodWorker), Optional, Plain,
         value::any,
         "a class name",
-        "Class of the SPIRE controller manager.";
+        "Class of the SPIRE controller manager; required with POD_IDENTITY=entries.";
+    POD_IDENTITY: Means = Some("entries"), With(PodWorker), Optional, Plain,
+        |t| value::one_of(t, &[("entries", Means::Entries), ("spire-server", Means::Server)]),
+        "entries (SPIRE controller manager) or spire-server (the server's admin API)",
+        "Through what Pods get their identities.";
+    POD_SPIRE_SERVER_SOCKET: PathBuf = None, With(PodWorker), Optional, Plain,
+        value::absolute,
+        "an absolute path",
+        "Admin socket of the SPIRE server; required with POD_IDENTITY=spire-server.";
+    POD_SPIFFE_VOLUME: SpiffeVolume = Some("csi"), With(PodWorker), Optional, Plain,
+        SpiffeVolume::parse,
+        "csi or hostpath:/absolute/folder",
+        "How a Pod reaches the Workload API: the SPIFFE CSI driver, or a folder of the node with the agent's socket.";
+    POD_RUNNER_VERSION: RunnerVersion = Some("1.0.8"), With(PodWorker), Optional, Plain,
+        RunnerVersion::parse,
+        "a version as 1.0.8",
+        "Version of the official runner in the executor image; from 2.0.0 on cancelling is declared.";
+    KUBERNETES_API: Uri = None, With(PodWorker), Optional, Plain,
+        pods::api_server,
+        "https://host[:port]; http for loopback only",
+        "The Kubernetes API server; without it as a Pod finds it.";
+    KUBERNETES_CA_FILE: PathBuf = None, With(PodWorker), Optional, Plain,
+        nats::ca_file,
+        "an absolute path of a PEM file with at least one certificate",
+        "Authority of the API server's certificate.";
+    KUBERNETES_TOKEN_FILE: PathBuf = None, With(PodWorker), Optional, Plain,
+        value::absolute,
+        "an absolute path of a file with a token",
+        "Our token for the API server, read again by itself.";
+    LEADER_ELECTION: Option<Election> = Some("auto"), Always, Optional, Plain,
+        |t| value::one_of(t, &[
+            ("auto", None), ("file", Some(Election::File)), ("nats", Some(Election::Nats)),
+            ("kubernetes", Some(Election::Kubernetes)),
+        ]),
+        "auto, file, nats or kubernetes",
+        "How replicas agree on who works; auto: kubernetes with pod-worker, else nats with QUEUE=jetstream, else file.";
     VM_CAPACITY: NonZeroU32 = Some("1"), With(VmWorker), Optional, Plain,
         value::count::<10_000>,
         "an integer from 1 to 10000",

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod nats;
+mod pods;
 
 use std::path::Path;
 
@@ -139,8 +140,7 @@ fn components_this_build_does_not_serve() {
     one_error(&[("COMPONENTS", "scheduler,foo")], "unknown controller component \"foo\"");
     let all = errors(&[("COMPONENTS", "all"), ("QUEUE", "jetstream"), ("IDENTITY_ISSUER", "workload-api")]).join("\n");
     for part in [
-        "this build serves local-worker; pod-worker and vm-worker cannot run yet; set COMPONENTS=scheduler,",
-        "local executors get no identity from workload-api yet; set IDENTITY_ISSUER=built-in",
+        "this build serves pod-worker and local-worker; vm-worker cannot run yet; set COMPONENTS=scheduler,",
         "OPENSANDBOX_API is required",
         "NATS_URL is required",
         "POD_EXECUTOR_IMAGE is required",
@@ -261,20 +261,6 @@ fn a_setting_that_could_not_hold_is_refused() {
     let token = dir.path().join("token");
     std::fs::write(&token, "a-token").unwrap();
     one_error(&[("GITEA_API_TOKEN_FILE", token.to_str().unwrap())], "this build has no scan for orphaned jobs");
-}
-
-/// CFG-5: what Pods need is required exactly with pod-worker; of the two settings for their SPIRE agent one is enough.
-#[test]
-fn pods_need_an_image_and_their_spire() {
-    let with_pods = |changes: &[(&str, &str)]| errors(&[&[("COMPONENTS", "scheduler,pod-worker")], changes].concat());
-    for name in ["POD_EXECUTOR_IMAGE", "SPIRE_CLASS", "SPIRE_CLUSTER"] {
-        let required = |errors: Vec<String>| errors.iter().any(|e| e.starts_with(&format!("{name} is required")));
-        assert!(required(with_pods(&[])), "{name}");
-        assert!(!required(with_pods(&[(name, "x")])), "{name}");
-        assert!(!required(errors(&[])), "{name}");
-    }
-    let agent = with_pods(&[("SPIRE_AGENT_ID", "spiffe://example.org/ci-nodes")]);
-    assert!(!agent.iter().any(|error| error.contains("SPIRE_CLUSTER")), "{agent:?}");
 }
 
 /// T44, CFG-2, CFG-9, F155: every setting of one host or of NATS that has a rule is wrong: each is told, by its name, all at once.

@@ -1,9 +1,11 @@
 //! The second stage: texts to a [`Config`], or every error at once (CFG-2).
 
 mod nats;
+mod pods;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use domain::id::{Backend, InstanceId};
 use domain::identity::IdentityRules;
@@ -14,7 +16,7 @@ use super::setting::{Need, Row, Setting, Shown, When};
 use super::table::{self, ROWS};
 use super::{
     Capacity, Component, Components, Config, ConfigErrors, Facade, Gitea, Identity, Issuer, Keys, Labels, Limits,
-    LocalJobs, Log, Ops, Runner, SecretFile, SettingError,
+    LocalJobs, Log, Ops, QueueKind, Runner, SecretFile, SettingError,
 };
 
 /// What one-host mode knows without a setting.
@@ -114,7 +116,7 @@ impl Reader<'_> {
     fn config(&self, supplied: Supplied) -> Option<Config> {
         // Everything is read before the first `?`, so that one error does not hide another.
         let components = self.components();
-        let (state_dir, gitea, facade) = (self.get(&table::STATE_DIR), self.gitea(supplied), self.facade());
+        let (state_dir, gitea, facade) = (self.state_dir(components.as_ref()), self.gitea(supplied), self.facade());
         let envelope = self.keys(&table::ENVELOPE_KEY_FILE, &table::ENVELOPE_KEY_PREVIOUS_FILE);
         let (labels, capacity, limits) = (self.labels(components.as_ref()), self.capacity(), self.limits());
         let identity = self.identity(state_dir.as_deref());
@@ -122,7 +124,9 @@ impl Reader<'_> {
         let (format, level) = (self.get(&table::LOG_FORMAT), self.get(&table::LOG_LEVEL));
         let (local, runner) = (self.local(), self.runner());
         let queue = self.queue();
-        self.issuer();
+        let pods = self.pods(components.as_ref());
+        let election = self.election(components.as_ref());
+        self.issuer(components.as_ref());
         self.orphan_scan();
         if let (Some(gitea), Some(limits)) = (&gitea, &limits) {
             self.cancel_before_zombie(gitea, limits);
@@ -141,6 +145,8 @@ impl Reader<'_> {
             limits: limits?,
             runner: runner?,
             local: local?,
+            pods: pods?,
+            election: election?,
             ops: Ops { listen: ops?, address_file: state_dir.join("ops.addr") },
             log: Log { format: format?, level: level? },
             allow_plaintext: self.get(&table::ALLOW_PLAINTEXT)?,
@@ -148,27 +154,56 @@ impl Reader<'_> {
         })
     }
 
+    /// Where what this host keeps is; a process that only makes Pods keeps nothing that it could not do without.
+    fn state_dir(&self, components: Option<&Components>) -> Option<PathBuf> {
+        let pods_only = components.is_some_and(|c| c.has(Component::PodWorker) && !c.has(Component::LocalWorker));
+        match self.get(&table::STATE_DIR) {
+            None if pods_only && self.raw.get(table::STATE_DIR.name).is_none() => {
+                if self.get(&table::QUEUE) == Some(QueueKind::Embedded) {
+                    self.error(SettingError::missing(
+                        "STATE_DIR",
+                        "an absolute path, since QUEUE=embedded keeps tasks there",
+                    ));
+                }
+                Some(std::env::temp_dir().join("gitea-dynamic-runner"))
+            }
+            given => given,
+        }
+    }
+
     fn components(&self) -> Option<Components> {
         let components = self.get(&table::COMPONENTS)?;
-        let foreign: Vec<_> =
-            components.iter().filter(|c| matches!(c, Component::PodWorker | Component::VmWorker)).collect();
-        if !foreign.is_empty() {
-            let names: Vec<_> = foreign.iter().map(|c| c.as_str()).collect();
+        if components.has(Component::VmWorker) {
             self.error(SettingError::new(
                 "COMPONENTS",
-                format!("COMPONENTS: this build serves local-worker; {} cannot run yet", names.join(" and ")),
-                "set COMPONENTS=scheduler,local-worker",
+                "COMPONENTS: this build serves pod-worker and local-worker; vm-worker cannot run yet",
+                "set COMPONENTS=scheduler,pod-worker or COMPONENTS=scheduler,local-worker",
+            ));
+        } else if components.backends().count() > 1 {
+            self.error(SettingError::new(
+                "COMPONENTS",
+                "COMPONENTS: this build serves one backend in a process, and pod-worker and local-worker are two",
+                "take one of them out; a second controller with a registration of its own can serve the other",
             ));
         }
         Some(components)
     }
 
-    fn issuer(&self) {
-        if self.get(&table::IDENTITY_ISSUER) == Some(Issuer::WorkloadApi) {
+    /// Executors of this host get theirs from us; Pods cannot reach a socket of ours.
+    fn issuer(&self, components: Option<&Components>) {
+        let Some((issuer, components)) = self.get(&table::IDENTITY_ISSUER).zip(components) else { return };
+        if issuer == Issuer::WorkloadApi && components.has(Component::LocalWorker) {
             self.error(SettingError::new(
                 "IDENTITY_ISSUER",
-                "IDENTITY_ISSUER: this build serves built-in; local executors get no identity from workload-api yet",
+                "IDENTITY_ISSUER: local executors get no identity from workload-api yet",
                 "set IDENTITY_ISSUER=built-in",
+            ));
+        }
+        if issuer == Issuer::BuiltIn && components.has(Component::PodWorker) {
+            self.error(SettingError::new(
+                "IDENTITY_ISSUER",
+                "IDENTITY_ISSUER: built-in issues on this host only, and Pods run elsewhere",
+                "set IDENTITY_ISSUER=workload-api and SPIFFE_ENDPOINT_SOCKET",
             ));
         }
     }
@@ -368,11 +403,6 @@ impl Reader<'_> {
                     }
                 }
             }
-        }
-        if self.looks_at(When::With(Component::PodWorker))
-            && self.raw.get("SPIRE_AGENT_ID").or_else(|| self.raw.get("SPIRE_CLUSTER")).is_none()
-        {
-            self.error(SettingError::missing("SPIRE_CLUSTER", "one SPIFFE path segment (or set SPIRE_AGENT_ID)"));
         }
     }
 

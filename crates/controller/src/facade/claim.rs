@@ -17,6 +17,9 @@ use crate::wire::{outcome_of, proto_row, wire_number};
 
 impl Facade {
     pub(super) async fn hand_out(&self, caller: Caller) -> Result<Bytes, ConnectError> {
+        if !self.board.may_decide() {
+            return Err(ConnectError::unavailable("another process may lead; ask again"));
+        }
         let asked = Event::TaskAsked { epoch: caller.epoch() };
         let Some(lane) = self.board.lane(caller.id()) else { return Err(nothing_to_do()) };
         let mut actions = self.board.apply(caller.id(), asked.clone()).unwrap_or_default();

@@ -10,6 +10,7 @@
 //! who is speaking.
 
 mod authority;
+pub mod entry;
 mod issuer;
 mod lifetimes;
 mod own;

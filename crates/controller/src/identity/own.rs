@@ -17,7 +17,7 @@ use spiffe::{X509Source, X509Svid, x509_source::SvidPicker};
 use spiffe_rustls::{LocalOnly, TerminalSourcePolicy, TlsStatus, authorizer};
 use tokio_rustls::TlsAcceptor;
 
-use super::peer::not_after;
+use super::peer::{lifetime, not_after};
 
 /// Pauses between two tries to reach the Workload API.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -75,6 +75,12 @@ impl OwnIdentity {
     #[must_use]
     pub fn expires_at(&self) -> Option<Timestamp> {
         not_after(self.source.svid().ok()?.leaf().as_bytes())
+    }
+
+    /// How long the current SVID lives in all; `None` while there is none.
+    #[must_use]
+    pub fn lifetime(&self) -> Option<Duration> {
+        lifetime(self.source.svid().ok()?.leaf().as_bytes())
     }
 
     /// Whether a handshake could succeed now, for readiness.

@@ -1,5 +1,7 @@
 //! Who is at the other end of a TLS connection, read from the certificate the handshake has verified.
 
+use std::time::Duration;
+
 use domain::identity::SpiffeId;
 use jiff::Timestamp;
 use tokio_rustls::server::TlsStream;
@@ -29,6 +31,13 @@ pub fn peer<S>(stream: &TlsStream<S>) -> Option<Peer> {
 #[must_use]
 pub fn peer_id<S>(stream: &TlsStream<S>) -> Option<SpiffeId> {
     peer(stream).map(|peer| peer.id)
+}
+
+/// How long a certificate lives in all.
+pub(super) fn lifetime(certificate: &[u8]) -> Option<Duration> {
+    let (_, x509) = X509Certificate::from_der(certificate).ok()?;
+    let (begin, end) = (x509.validity().not_before, x509.validity().not_after);
+    from_x509(end).ok()?.duration_since(from_x509(begin).ok()?).try_into().ok()
 }
 
 /// When a certificate ends.

@@ -13,6 +13,9 @@ const FETCH_FRESH: Duration = Duration::from_secs(120);
 /// of its life: it is renewed at its half.
 const SVID_MARGIN: Duration = Duration::from_secs(30);
 
+/// It lies where the queue does.
+const IN_DOUBT: &str = "the lease is not confirmed by NATS: nothing is fetched, started or ended until it is";
+
 /// How often Gitea was heard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Fetch {
@@ -73,6 +76,8 @@ pub struct Conditions {
     pub unwritten: Option<String>,
     /// Set by the lease.
     pub leader: Leader,
+    /// Set by the lease: nobody confirms it now, so nothing is decided.
+    pub in_doubt: bool,
     /// Set by the shutdown.
     pub draining: bool,
 }
@@ -116,7 +121,8 @@ impl Conditions {
     fn queue(&self) -> Option<NotReady> {
         // The connection is the cause of what it makes fail.
         let trouble = self.connection_trouble.as_ref().or(self.unwritten.as_ref()).or(self.queue_trouble.as_ref());
-        trouble.map(|trouble| because("queue_away", trouble))
+        let in_doubt = || self.in_doubt.then(|| IN_DOUBT.to_owned());
+        trouble.cloned().or_else(in_doubt).map(|trouble| because("queue_away", trouble))
     }
 
     fn identity(&self, now: Timestamp) -> Option<NotReady> {
@@ -223,6 +229,7 @@ mod tests {
         check(|c| c.queue_trouble = Some("disk full".into()), 1, &["queue_away"]);
         check(|c| c.unwritten = Some("disk full".into()), 1, &["queue_away"]);
         check(|c| c.connection_trouble = Some("connection refused".into()), 1, &["queue_away"]);
+        check(|c| c.in_doubt = true, 1, &["queue_away"]);
         check(|c| c.svid = Svid::Missing, 1, &["no_svid"]);
         check(|c| c.svid = lasting(30, 1800), 1, &["svid_expiring"]);
         check(|c| c.svid = lasting(0, 1800), 100, &["svid_expiring"]);

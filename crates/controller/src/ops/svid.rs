@@ -83,6 +83,9 @@ mod tests {
         let json = serde_json::to_value(&svids).unwrap();
         assert_eq!((&json["schema"], &json["svids"][0]["spiffe_id"]), (&1.into(), &id.into()));
         assert_eq!(svids.svids.len(), 1);
+        // The executor's small program answers the same word.
+        let offered = executor::identity::offered(&served.endpoint(), Duration::from_secs(10)).await;
+        assert_eq!(offered, Ok(vec![id.to_owned()]));
         served.stop().await;
     }
 

@@ -93,6 +93,9 @@ pub enum StartError {
     /// This host does not isolate jobs.
     #[error("{0}")]
     NotIsolated(NotIsolated),
+    /// The cluster cannot be talked to.
+    #[error("{0}")]
+    Cluster(#[from] crate::kubernetes::NoCluster),
     /// The state folder belongs to another user.
     #[error("the state folder {state} belongs to user id {owner}, and this program runs as user id {us}")]
     OtherUser {
@@ -239,6 +242,7 @@ impl StartError {
                  (Site Administration → Actions → Runners)"
             ),
             Self::NotIsolated(refused) => refused.remedy.clone(),
+            Self::Cluster(refused) => refused.remedy.to_owned(),
             Self::OtherUser { owner, .. } => {
                 format!("start it as user id {owner}, whose jobs and keys these are, or name another folder with --state DIR")
             }

@@ -151,6 +151,7 @@ pub async fn lead(state: &Path) -> Result<Held, StartError> {
         LeaseError::Taken { path: _, holder } => StartError::Locked { state: state.to_owned(), holder },
         LeaseError::Unusable { path, cause } => unusable(&path, &cause),
         LeaseError::KeyValue(error) => unusable(state, &std::io::Error::other(error)),
+        LeaseError::Kubernetes(error) => unusable(state, &std::io::Error::other(error)),
     })
 }
 

@@ -22,6 +22,27 @@ async fn second_life() {
     assert!(facade.log().iter().any(|row| row == "clean"), "{:#?}", facade.log());
 }
 
+/// WFL-1, CMP-9, NEW-11: a job asks for its identity by the program's name. A wrong word or no endpoint is a usage error;
+/// nobody behind the endpoint is a failure that names it.
+#[test]
+fn the_words_of_the_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let nobody = format!("unix://{}/none.sock", dir.path().display());
+    for (word, endpoint, code, part) in [
+        ("svid", None, 2, "SPIFFE_ENDPOINT_SOCKET is not set"),
+        ("svid", Some(nobody.as_str()), 1, "none.sock gave no identity"),
+        ("controller", None, 2, "Usage:"),
+        ("--help", None, 0, "svid"),
+    ] {
+        let mut command = Command::new(PROGRAM);
+        command.arg(word).env_clear().envs(endpoint.map(|endpoint| ("SPIFFE_ENDPOINT_SOCKET", endpoint)));
+        let output = command.output().unwrap();
+        let told = [output.stdout, output.stderr].concat();
+        assert_eq!(output.status.code(), Some(code), "{word}");
+        assert!(String::from_utf8_lossy(&told).contains(part), "{word}: {}", String::from_utf8_lossy(&told));
+    }
+}
+
 /// §1.5: a runner that is not there ends with 13, started either way.
 #[tokio::test]
 async fn no_such_runner() {

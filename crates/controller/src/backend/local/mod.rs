@@ -240,8 +240,8 @@ impl LocalBackend {
                     tracing::warn!(executor = %name, %error, "executor not started; the next pass tries again");
                 }
             }
-            (ExecutorState::Pending, None) => {}
-            (ExecutorState::Ended(_) | ExecutorState::Vanished, _) => {
+            (ExecutorState::Pending | ExecutorState::HeldUp(_), _) => {}
+            (ExecutorState::Ended(_) | ExecutorState::Failed(_) | ExecutorState::Vanished, _) => {
                 self.tell_last_words(observed).await;
                 self.forget_identity(name);
             }

@@ -39,9 +39,9 @@ pub(super) async fn ensure(backend: &LocalBackend, launch: Launch) -> Result<Ens
     let (meta, state) = prepared.map_err(|error| transient(format!("folder of executor {name}: {error}")))?;
     require_same_life(&name, &meta, &record)?;
     match state {
-        ExecutorState::Ended(_) | ExecutorState::Vanished => return Ok(Ensured::Ready),
+        ExecutorState::Ended(_) | ExecutorState::Failed(_) | ExecutorState::Vanished => return Ok(Ensured::Ready),
         ExecutorState::Running => backend.serve_identity(&name, &record).await?,
-        ExecutorState::Pending => {
+        ExecutorState::Pending | ExecutorState::HeldUp(_) => {
             backend.serve_identity(&name, &record).await?;
             start_supervisor(backend, &folder).await?;
         }

@@ -5,6 +5,18 @@ use std::process::Command;
 
 use super::*;
 
+/// WRK-1, WRK-2, WRK-9, NEW-3, NEW-53, NEW-54, NEW-55, NEW-63: what every backend does.
+#[tokio::test]
+async fn the_contract_of_a_backend() {
+    let host = Host::new();
+    contract::all(contract::Stage {
+        kind: BackendKind::Local,
+        controller: || host.controller(r#"while [ ! -e "$HOME/end" ]; do sleep 0.02; done"#),
+        end: async |name: &str| std::fs::write(host.folder(name).work().join("end"), "").unwrap(),
+    })
+    .await;
+}
+
 /// BST-1, WRK-5, EXE-8: metadata as on a Pod, exactly the environment of the launch, the capability in a private file.
 #[tokio::test]
 async fn an_executor_gets_its_environment_and_nothing_else() {

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 
 use super::process::{Process, signal};
 use super::*;
+use crate::backend::contract;
 
 /// Enough for a machine under load; nothing waits for so long when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,127 @@
+//! From a launch to the end of a Pod.
+
+use testkit::kubernetes::{Fault, On, Plan, Verb};
+
+use super::*;
+use crate::backend::Failure;
+use domain::reason::Reason;
+
+/// WRK-1, WRK-2, WRK-9, NEW-3, NEW-53, NEW-54, NEW-55, NEW-63, POD-3, POD-7, POD-8: what every backend does.
+#[tokio::test]
+async fn the_contract_of_a_backend() {
+    let world = World::start().await;
+    contract::all(contract::Stage {
+        kind: BackendKind::Pod,
+        controller: || world.controller(),
+        end: async |name: &str| world.cluster.kubelet().exit(name, 0),
+    })
+    .await;
+}
+
+/// WRK-1, WRK-2, POD-2, NEW-72: one Pod with its Secret, its identity, and ready when it runs; asked again, the same one.
+#[tokio::test]
+async fn an_executor_is_made_once() {
+    let world = World::start().await;
+    let backend = world.controller();
+    ready(&backend, 7).await;
+    ready(&backend, 7).await;
+    assert_eq!(world.cluster.names(Resource::Pods), [name(7)]);
+    assert!(world.is_bound(&name(7)));
+    let pod = world.cluster.pod(&name(7));
+    let secret = world.cluster.object(Resource::Secrets, &name(7)).unwrap();
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], pod["metadata"]["uid"]);
+    let observed = backend.list().await.unwrap();
+    assert_eq!(observed[0].record, Ok(record(7)));
+    assert_eq!(observed[0].state, ExecutorState::Running);
+    assert_eq!(world.cluster.count(Verb::Create, Resource::Pods), 1);
+}
+
+/// WRK-9: whatever answer is lost, the next call finds what was made.
+#[tokio::test]
+async fn lost_answers_make_nothing_twice() {
+    let world = World::start().await;
+    let backend = world.controller();
+    world.cluster.fail(On::call(Verb::Create, Resource::Pods), Fault::lost_answer());
+    world.cluster.fail(On::call(Verb::Create, Resource::Secrets), Fault::lost_answer());
+    world.cluster.fail(On::call(Verb::Patch, Resource::Pods), Fault::lost_answer());
+    until("ready", async || backend.ensure(launch(7)).await == Ok(Ensured::Ready)).await;
+    assert_eq!(world.cluster.names(Resource::Pods).len(), 1);
+    until("marked", async || backend.mark(&name(7), claim()).await == Ok(Marked::Written)).await;
+    assert!(backend.list().await.unwrap()[0].record.as_ref().unwrap().claim.is_some());
+    world.cluster.fail(On::call(Verb::Delete, Resource::Pods), Fault::lost_answer());
+    until("deleted", async || backend.delete(&name(7)).await == Ok(())).await;
+    assert_eq!(backend.delete(&name(7)).await, Ok(()));
+    assert_eq!(backend.mark(&name(7), Mark::Terminal).await, Ok(Marked::Gone));
+    assert!(world.cluster.names(Resource::Pods).is_empty());
+}
+
+/// NEW-53, NEW-72: the claim is on the Pod before the call is answered, and the Secret goes after it.
+#[tokio::test]
+async fn the_secret_goes_after_the_claim() {
+    let world = World::start().await;
+    let backend = world.controller();
+    ready(&backend, 7).await;
+    assert!(world.has(Resource::Secrets, &name(7)));
+    assert_eq!(backend.mark(&name(7), claim()).await, Ok(Marked::Written));
+    assert_eq!(world.cluster.pod(&name(7))["metadata"]["labels"]["ci.ddupan.top/claimed"], "true");
+    until("no Secret", async || !world.has(Resource::Secrets, &name(7))).await;
+    assert!(world.has(Resource::Pods, &name(7)));
+}
+
+/// POD-7, NEW-126: the entry goes first, then the Pod, by its UID; its Secret goes with it.
+#[tokio::test]
+async fn an_end_takes_everything_with_it() {
+    let world = World::start().await;
+    let backend = world.controller();
+    ready(&backend, 7).await;
+    let uid = world.cluster.pod(&name(7))["metadata"]["uid"].clone();
+    assert_eq!(backend.delete(&name(7)).await, Ok(()));
+    assert!(!world.is_bound(&name(7)));
+    assert_eq!(world.issuer.released.lock().unwrap().len(), 1);
+    let deleted = world.cluster.calls_of(Verb::Delete, Resource::Pods);
+    assert_eq!(deleted[0].body["preconditions"]["uid"], uid);
+    until("no Secret", async || !world.has(Resource::Secrets, &name(7))).await;
+    assert!(backend.list().await.unwrap().is_empty());
+}
+
+/// NEW-64, NEW-65, F62, F71, T7: a Pod that somebody deletes is told within a nudge, with its reason, and its entry goes.
+#[tokio::test]
+async fn a_pod_that_is_taken_away_is_told() {
+    let world = World::start().await;
+    let backend = world.controller();
+    ready(&backend, 7).await;
+    backend.mark(&name(7), claim()).await.unwrap();
+    world.cluster.force_delete(&name(7));
+    let gone = state_after_nudge(&backend, &name(7), |state| matches!(state, ExecutorState::Failed(_))).await;
+    assert!(matches!(gone, ExecutorState::Failed(Failure { reason: Reason::ExecutorDeleted, .. })), "{gone:?}");
+    assert_eq!(state(&backend, &name(7)).await, None, "told once");
+    until("its identity is taken away", async || !world.is_bound(&name(7))).await;
+}
+
+/// NEW-66, F60, T7: what the kubelet says of a Pod is its executor's reason.
+#[tokio::test]
+async fn reasons_of_real_statuses() {
+    let world = World::start().await;
+    let backend = world.controller();
+    world.cluster.kubelet().next(Plan::InvalidImageName);
+    assert_eq!(backend.ensure(launch(1)).await, Ok(Ensured::NotYet));
+    let state = state_after_nudge(&backend, &name(1), |state| matches!(state, ExecutorState::Failed(_))).await;
+    assert!(matches!(state, ExecutorState::Failed(Failure { reason: Reason::ImageInvalid, .. })));
+    ready(&backend, 2).await;
+    world.cluster.kubelet().out_of_memory(&name(2), 137);
+    let state = state_after_nudge(&backend, &name(2), |state| matches!(state, ExecutorState::Failed(_))).await;
+    assert!(matches!(state, ExecutorState::Failed(Failure { reason: Reason::ExecutorOom, .. })), "{state:?}");
+}
+
+/// NEW-54, POD-13: a new process finds what an earlier one made, and gives it what it has not got yet.
+#[tokio::test]
+async fn a_new_process_takes_over() {
+    let world = World::start().await;
+    let first = world.controller();
+    ready(&first, 7).await;
+    drop(first);
+    world.issuer.bound.lock().unwrap().clear();
+    let second = world.controller();
+    assert_eq!(second.list().await.unwrap().len(), 1);
+    until("bound again", async || world.is_bound(&name(7))).await;
+}

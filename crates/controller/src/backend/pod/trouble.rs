@@ -1,0 +1,332 @@
+//! What a Pod's status means for its executor (NEW-66): pure. Waiting reasons never fail a Pod by themselves, and status
+//! is no history: how long something stands still is for the caller to know, by its own clock.
+
+use std::time::Duration;
+
+use domain::executor_api::ExecutorExit;
+use domain::metadata::ExecutorRecord;
+use domain::reason::Reason;
+use jiff::Timestamp;
+
+use super::seen::{Condition, Container, DISRUPTED, Phase, READY, SCHEDULED, Seen, Terminated};
+use crate::backend::{ExecutorState, Exit, Failure};
+
+/// From the first failed pull (requirements §1.4).
+const PULL: Duration = Duration::from_secs(5 * 60);
+/// The registry says that there is no such image, or that it is not for us.
+const NO_SUCH_IMAGE: Duration = Duration::from_secs(30);
+/// A Secret or ConfigMap of the template may be on its way.
+const CONFIGURATION: Duration = Duration::from_secs(30);
+/// Our own Secret follows its Pod within a second, unless whoever made the Pod did not live to write it.
+const OUR_SECRET: Duration = Duration::from_secs(30);
+/// A kubelet that was restarted is back within this time.
+const NODE: Duration = Duration::from_secs(5 * 60);
+/// A kubelet tells the phase a second or two after the end of a container. Sidecars may hold it back for ever.
+const FINAL_PHASE: Duration = Duration::from_secs(10);
+/// What deletes a Pod may be late by so much before it counts as hanging.
+const HANGING: Duration = Duration::from_secs(60);
+/// An autoscaler brings a node within this time, or it does not.
+const SCALE_UP: Duration = Duration::from_secs(15 * 60);
+
+/// What keeps a Pod from going on, as far as there is a limit to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standstill {
+    /// No node.
+    Placing,
+    /// Its image is being pulled in vain.
+    Pulling,
+    /// A container cannot be made.
+    Configuring,
+    /// It has a node, and its containers do not start.
+    Preparing,
+    /// Its node does not answer.
+    NodeSilent,
+    /// Its executor ended and the phase does not say so yet.
+    Ending,
+}
+
+/// What is known beside the status.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Circumstances<'a> {
+    /// For how long it stands still in this way.
+    pub(super) stands: Duration,
+    /// Events of the Pod, the newest last.
+    pub(super) events: &'a [Told],
+    /// `POD_PENDING_LIMIT`.
+    pub(super) pending: Duration,
+    /// By our clock.
+    pub(super) now: Timestamp,
+}
+
+/// An event of the Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) reason: String,
+    pub(super) message: String,
+    pub(super) at: Option<Timestamp>,
+}
+
+/// What the Pod waits for, if there is a limit to it.
+pub(super) fn standstill(pod: &Seen) -> Option<Standstill> {
+    match (pod.phase, &pod.executor) {
+        (Phase::Succeeded | Phase::Failed, _) => None,
+        (_, Container::Terminated(_)) => Some(Standstill::Ending),
+        (_, Container::Running) => pod.condition(READY).filter(|ready| !ready.holds).map(|_| Standstill::NodeSilent),
+        (_, Container::Waiting { reason, .. }) if is_pull_trouble(reason) => Some(Standstill::Pulling),
+        (_, Container::Waiting { reason, .. }) if is_configuration_trouble(reason) => Some(Standstill::Configuring),
+        _ if pod.node.is_some() => Some(Standstill::Preparing),
+        _ => Some(Standstill::Placing),
+    }
+}
+
+/// What became of the executor of a Pod that is gone; this is the last that was seen of it.
+pub(super) fn farewell(pod: &Seen, now: Timestamp) -> ExecutorState {
+    if pod.is_over() {
+        return ended(pod, now);
+    }
+    match going(pod, None, now) {
+        ExecutorState::Failed(failure) => failed(failure.reason, format!("{}, and is gone", failure.cause)),
+        state => state,
+    }
+}
+
+/// What its executor does.
+pub(super) fn state(pod: &Seen, record: Option<&ExecutorRecord>, about: &Circumstances<'_>) -> ExecutorState {
+    let final_phase = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
+    match &pod.executor {
+        _ if final_phase => ended(pod, about.now),
+        Container::Terminated(how) if how.code == 0 || about.stands >= FINAL_PHASE => ended(pod, about.now),
+        // The phase is about to come, and with it the reason: an eviction or a deadline.
+        Container::Terminated(_) => ExecutorState::Running,
+        _ if pod.deleting.is_some() => going(pod, record, about.now),
+        Container::Running => running(about.stands, pod),
+        _ => pending(pod, about),
+    }
+}
+
+fn running(stands: Duration, pod: &Seen) -> ExecutorState {
+    if standstill(pod) != Some(Standstill::NodeSilent) || stands < NODE {
+        return ExecutorState::Running;
+    }
+    let node = pod.node.as_deref().unwrap_or("unknown");
+    failed(Reason::NodeLost, format!("its node {node} has not answered for {} s", stands.as_secs()))
+}
+
+/// NEW-73: nobody adopts it. One with a task keeps it until its executor has said what it has to say, or is overdue.
+fn going(pod: &Seen, record: Option<&ExecutorRecord>, now: Timestamp) -> ExecutorState {
+    let lost = pod.condition(DISRUPTED).filter(|c| c.holds && c.reason == "DeletionByTaintManager");
+    if let Some(lost) = lost {
+        let node = pod.node.as_deref().unwrap_or("unknown");
+        return failed(Reason::NodeLost, words(&format!("its node {node} is lost"), &lost.message));
+    }
+    let late = pod.deleting.map_or(0, |at| now.duration_since(at).as_secs());
+    let has_task = record.is_some_and(|record| record.claim.is_some());
+    let hangs = late >= i64::try_from(HANGING.as_secs()).unwrap_or(i64::MAX);
+    match pod.executor {
+        Container::Running if has_task && !hangs => ExecutorState::Running,
+        Container::Running if has_task => {
+            failed(Reason::ExecutorDeleted, format!("{}, and has not ended {late} s after its time", deleted(pod)))
+        }
+        _ => failed(Reason::ExecutorDeleted, deleted(pod)),
+    }
+}
+
+/// Who deletes it, as far as it is known.
+fn deleted(pod: &Seen) -> String {
+    let by = pod.condition(DISRUPTED).filter(|condition| condition.holds);
+    let by = by.map(|condition| words(&condition.reason, &condition.message));
+    by.map_or_else(|| "its Pod was deleted by somebody else".to_owned(), |by| format!("its Pod was deleted ({by})"))
+}
+
+fn pending(pod: &Seen, about: &Circumstances<'_>) -> ExecutorState {
+    if let Container::Waiting { reason, message } = &pod.executor {
+        match reason.as_str() {
+            "InvalidImageName" => {
+                return failed(Reason::ImageInvalid, words("the name of its image is invalid", message));
+            }
+            _ if is_pull_trouble(reason) => return pulling(reason, message, about.stands),
+            _ if is_configuration_trouble(reason) => {
+                let what = words(reason, message);
+                return held_up(about.stands, CONFIGURATION, Reason::ConfigError, &what);
+            }
+            _ => {}
+        }
+    }
+    let late = about.stands >= about.pending;
+    let seconds = about.stands.as_secs();
+    match &pod.node {
+        None => match unschedulable(pod) {
+            Some(unschedulable) => placing(unschedulable, about),
+            None if late => {
+                failed(Reason::Unschedulable, format!("no scheduler has looked at its Pod for {seconds} s"))
+            }
+            None => ExecutorState::Pending,
+        },
+        Some(node) => match last(about.events, &["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"]) {
+            Some(event) => preparing(pod, event, about),
+            None if late => {
+                failed(Reason::BackendUnavailable, format!("its Pod has not started on node {node} for {seconds} s"))
+            }
+            None => ExecutorState::Pending,
+        },
+    }
+}
+
+fn pulling(reason: &str, message: &str, stands: Duration) -> ExecutorState {
+    // The registry's words, which every runtime passes on.
+    let hopeless = ["not found", "manifest unknown", "unauthorized", "denied", "forbidden"];
+    let lower = message.to_ascii_lowercase();
+    let patience = match reason {
+        "ErrImageNeverPull" => NO_SUCH_IMAGE,
+        _ if hopeless.iter().any(|word| lower.contains(word)) => NO_SUCH_IMAGE,
+        _ => PULL,
+    };
+    held_up(stands, patience, Reason::ImagePull, &words(&format!("its image is not there ({reason})"), message))
+}
+
+/// A scale-up that an autoscaler announced is waited for (NEW-66).
+fn placing(unschedulable: &Condition, about: &Circumstances<'_>) -> ExecutorState {
+    let what = words("no node takes its Pod", &unschedulable.message);
+    let announced = last(about.events, &["TriggeredScaleUp", "Nominated"]);
+    let Some(scale_up) = announced else { return held_up(about.stands, about.pending, Reason::Unschedulable, &what) };
+    let what = format!("{what}; a node is announced: {}", scale_up.message);
+    held_up(about.stands, longest_placing(about.pending), Reason::Unschedulable, &what)
+}
+
+/// With an announced scale-up.
+pub(super) fn longest_placing(pending: Duration) -> Duration {
+    pending.max(SCALE_UP) + SCALE_UP
+}
+
+fn preparing(pod: &Seen, event: &Told, about: &Circumstances<'_>) -> ExecutorState {
+    let secret = format!("secret \"{}\" not found", pod.name);
+    if event.message.contains(&secret) {
+        let what = "the Secret of its Pod does not exist: whoever made the Pod was ended before the Secret was made";
+        return held_up(about.stands, OUR_SECRET, Reason::BackendUnavailable, what);
+    }
+    held_up(about.stands, about.pending, Reason::ConfigError, &words(&event.reason, &event.message))
+}
+
+fn last<'a>(events: &'a [Told], reasons: &[&str]) -> Option<&'a Told> {
+    events.iter().rev().find(|event| reasons.contains(&event.reason.as_str()))
+}
+
+fn held_up(stands: Duration, patience: Duration, reason: Reason, what: &str) -> ExecutorState {
+    if stands < patience {
+        return ExecutorState::HeldUp(format!("its Pod: {what}"));
+    }
+    failed(reason, format!("{what} (for {} s)", stands.as_secs()))
+}
+
+fn unschedulable(pod: &Seen) -> Option<&Condition> {
+    pod.condition(SCHEDULED).filter(|scheduled| !scheduled.holds && scheduled.reason == "Unschedulable")
+}
+
+fn is_pull_trouble(reason: &str) -> bool {
+    ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"]
+        .contains(&reason)
+}
+
+fn is_configuration_trouble(reason: &str) -> bool {
+    ["CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"].contains(&reason)
+}
+
+/// Success is the phase's or the exit code's to tell: a Pod may succeed although a process in it was killed for its memory.
+fn ended(pod: &Seen, now: Timestamp) -> ExecutorState {
+    let how = match &pod.executor {
+        Container::Terminated(how) => Some(how),
+        _ => None,
+    };
+    if let Some(how) = how.filter(|how| how.code == 0) {
+        return exit(how, now);
+    }
+    if let Some(failure) = by_the_platform(pod) {
+        return ExecutorState::Failed(failure);
+    }
+    match how {
+        Some(how) => by_itself(pod, how, now),
+        None => never_started(pod),
+    }
+}
+
+/// What the node or the control plane say that they did.
+fn by_the_platform(pod: &Seen) -> Option<Failure> {
+    let said = |what: &str| words(what, &pod.message);
+    let failure = |reason, cause| Some(Failure { reason, cause });
+    match pod.reason.as_deref() {
+        Some("Evicted") => return failure(Reason::ExecutorEvicted, said("its Pod was evicted")),
+        Some("Preempting") => return failure(Reason::ExecutorEvicted, said("its Pod had to make room")),
+        Some("DeadlineExceeded") => return failure(Reason::Deadline, said("its Pod reached its deadline")),
+        Some("NodeLost") => return failure(Reason::NodeLost, said("its node is lost")),
+        Some(reason @ ("Terminated" | "NodeShutdown" | "Shutdown")) => {
+            return failure(Reason::NodeLost, said(&format!("its node was shut down ({reason})")));
+        }
+        _ => {}
+    }
+    let disrupted = pod.condition(DISRUPTED).filter(|condition| condition.holds)?;
+    let cause = words(&format!("its Pod was ended ({})", disrupted.reason), &disrupted.message);
+    match disrupted.reason.as_str() {
+        "PreemptionByScheduler" | "EvictionByEvictionAPI" => failure(Reason::ExecutorEvicted, cause),
+        "DeletionByTaintManager" | "DeletionByPodGC" => failure(Reason::NodeLost, cause),
+        _ => None,
+    }
+}
+
+fn by_itself(pod: &Seen, how: &Terminated, now: Timestamp) -> ExecutorState {
+    // What our own executor says with its exit code is nearer to the truth than what became of a child.
+    let said = ExecutorExit::of_code(how.code).is_some_and(|exit| exit != ExecutorExit::Usage);
+    match how.reason.as_str() {
+        "OOMKilled" if !said => {
+            let limit =
+                pod.memory_limit.as_ref().map_or("no limit of its own".to_owned(), |limit| format!("limit {limit}"));
+            failed(Reason::ExecutorOom, format!("it ran out of memory ({limit}; exit code {})", how.code))
+        }
+        "StartError" | "ContainerCannotRun" => failed(
+            Reason::ConfigError,
+            words(&format!("its container does not start (exit code {})", how.code), &how.message),
+        ),
+        "ContainerStatusUnknown" if pod.deleting.is_none() => {
+            failed(Reason::NodeLost, words("its node does not know any more what became of it", &how.message))
+        }
+        // A signal of the kubelet, which deletes it.
+        _ if pod.deleting.is_some() && !said => {
+            failed(Reason::ExecutorDeleted, format!("{} (exit code {})", deleted(pod), how.code))
+        }
+        _ => exit(how, now),
+    }
+}
+
+fn never_started(pod: &Seen) -> ExecutorState {
+    if let Some(init) = &pod.failed_init {
+        return failed(Reason::ConfigError, init.clone());
+    }
+    if pod.deleting.is_some() {
+        return failed(Reason::ExecutorDeleted, deleted(pod));
+    }
+    // A kubelet that refuses what the scheduler gave it: `OutOfcpu`, `NodeAffinity`, `UnexpectedAdmissionError`.
+    let what = format!("its Pod ended before it started ({})", pod.reason.as_deref().unwrap_or("no reason given"));
+    failed(Reason::BackendUnavailable, words(&what, &pod.message))
+}
+
+fn exit(how: &Terminated, now: Timestamp) -> ExecutorState {
+    let (code, signal) =
+        if how.code > 128 && how.code <= 128 + 64 { (None, Some(how.code - 128)) } else { (Some(how.code), None) };
+    ExecutorState::Ended(Exit { code, signal, at: how.at.unwrap_or(now) })
+}
+
+fn failed(reason: Reason, cause: String) -> ExecutorState {
+    ExecutorState::Failed(Failure { reason, cause })
+}
+
+/// Two parts of a sentence; the second is somebody else's, and may be long.
+fn words(ours: &str, theirs: &str) -> String {
+    const LONGEST: usize = 300;
+    let theirs = theirs.trim();
+    match theirs.len() {
+        0 => ours.to_owned(),
+        _ => format!("{ours}: {}", theirs.chars().take(LONGEST).collect::<String>()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! What is done for Pods that exist, whoever made them: their identity entries as soon as they have a node, the end of
+//! their Secrets after the claim, a look at their events where they stand still, and the sweep of entries without a Pod.
+//!
+//! One object's failure stops nothing for the others, and each has its own pause (NEW-74).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{DeleteParams, ListParams, Preconditions};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::care::{Chore, Identity, Secret};
+use super::object::name_of;
+use super::seen::{Seen, moment};
+use super::trouble::Told;
+use super::{Shared, ending, events};
+use crate::identity::entry::{BoundPod, IssueError, PodKey, Standing};
+use crate::kubernetes::Refusal;
+
+/// Changes that come together are looked at together.
+const TOGETHER: Duration = Duration::from_millis(10);
+/// Entries without a Pod are looked for so often; they go at the second look (NEW-75).
+const SWEEP: Duration = Duration::from_secs(30);
+/// For a call of the issuer.
+const ISSUER: Duration = Duration::from_secs(30);
+/// Nothing is due before this.
+const IDLE: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(shared: &Arc<Shared>) {
+    let mut chores = JoinSet::new();
+    let mut sweep_due = Instant::now() + SWEEP;
+    loop {
+        let next = begin_due(shared, &mut chores);
+        if Instant::now() >= sweep_due {
+            sweep_due = Instant::now() + SWEEP;
+            let shared = Arc::clone(shared);
+            chores.spawn(async move { sweep(&shared).await });
+        }
+        tokio::select! {
+            () = shared.observatory.stirred() => sleep(TOGETHER).await,
+            Some(_) = chores.join_next() => {}
+            () = sleep_until(next.min(sweep_due)) => {}
+        }
+    }
+}
+
+/// Begins what is due, and tells when something else will be.
+fn begin_due(shared: &Arc<Shared>, running: &mut JoinSet<()>) -> Instant {
+    let now = Instant::now();
+    let pods = shared.observatory.store().pods();
+    let mut next = now + IDLE;
+    for pod in pods {
+        let surplus = is_surplus(shared, &pod);
+        let record = shared.record(&pod).ok();
+        let begun = shared.with_care(&pod.uid, |care| {
+            care.watch(&pod, now);
+            let mut chores = care.chores(&pod, record, now);
+            chores.extend((surplus && !care.dismissed).then_some(Chore::Dismiss));
+            care.busy.extend(&chores);
+            next = next.min(care.next_look(&pod, record, now).unwrap_or(next));
+            chores
+        });
+        for chore in begun {
+            let (shared, pod) = (Arc::clone(shared), Arc::clone(&pod));
+            running.spawn(async move { carry_out(&shared, &pod, chore).await });
+        }
+    }
+    next
+}
+
+/// POD-1: it says that it is the executor of a Pod that is there beside it.
+fn is_surplus(shared: &Shared, pod: &Seen) -> bool {
+    let Ok(record) = &pod.record else { return false };
+    let name = name_of(record);
+    record.instance == shared.instance && name != pod.name && shared.observatory.store().get(&name).is_some()
+}
+
+async fn carry_out(shared: &Arc<Shared>, pod: &Arc<Seen>, chore: Chore) {
+    // The semaphore is never closed.
+    let Ok(_permit) = shared.calls.acquire().await else { return };
+    match chore {
+        Chore::Bind => bind(shared, pod).await,
+        Chore::DropSecret => drop_secret(shared, pod).await,
+        Chore::ReadEvents => read_events(shared, pod).await,
+        Chore::Dismiss => dismiss(shared, pod).await,
+    }
+    shared.with_care(&pod.uid, |care| care.busy.remove(&chore));
+}
+
+async fn bind(shared: &Arc<Shared>, pod: &Arc<Seen>) {
+    let (Some(node), Ok(record)) = (pod.node.clone(), shared.record(pod)) else { return };
+    let bound = BoundPod {
+        key: PodKey { name: pod.name.clone(), uid: pod.uid.clone() },
+        node,
+        assignment: record.id,
+        spiffe_id: record.spiffe_id.clone(),
+    };
+    let standing = timeout(ISSUER, shared.issuer.bind(bound))
+        .await
+        .unwrap_or_else(|_| Err(IssueError::Later { cause: format!("no answer within {} s", ISSUER.as_secs()) }));
+    let told = shared.with_care(&pod.uid, |care| {
+        // It was taken away meanwhile, and what was written now goes with the sweep.
+        if care.identity == Identity::Released {
+            return None;
+        }
+        let now = Instant::now();
+        let (identity, told) = match standing {
+            Ok(Standing::Bound) => (Identity::Bound, Some(events::Word::Bound)),
+            Ok(Standing::Pending) => (Identity::Written, None),
+            Ok(Standing::Rejected { cause }) => (Identity::Rejected(cause), Some(events::Word::Rejected)),
+            Err(IssueError::Refused { cause, remedy }) => {
+                (Identity::Rejected(format!("{cause}; {remedy}")), Some(events::Word::Rejected))
+            }
+            Err(IssueError::Later { cause }) => {
+                care.trouble = Some(cause);
+                care.failed(now);
+                return None;
+            }
+        };
+        if identity == Identity::Written {
+            care.pending(now)
+        } else {
+            care.succeeded(now)
+        }
+        care.identity = identity;
+        told
+    });
+    shared.observatory.nudge();
+    if let Some(word) = told {
+        events::tell(shared, pod, word, "");
+    }
+}
+
+async fn drop_secret(shared: &Shared, pod: &Seen) {
+    let known = shared.with_care(&pod.uid, |care| care.secret.clone());
+    let dropped = match known {
+        Secret::Written(uid) if !uid.is_empty() => delete_secret(shared, pod, uid).await,
+        Secret::Gone => Ok(()),
+        Secret::Written(_) | Secret::Unknown => find_and_delete_secret(shared, pod).await,
+    };
+    shared.with_care(&pod.uid, |care| match dropped {
+        Ok(()) => {
+            care.secret = Secret::Gone;
+            care.succeeded(Instant::now());
+        }
+        Err(refusal) => {
+            if care.said.insert("secret") {
+                tracing::warn!(component = "lifecycle", executor = %pod.name, error = %refusal, "its Secret cannot be removed");
+            }
+            care.failed(Instant::now());
+        }
+    });
+}
+
+/// Of a Pod that a former process claimed. One that is another Pod's stays.
+async fn find_and_delete_secret(shared: &Shared, pod: &Seen) -> Result<(), Refusal> {
+    match shared.cluster.within(shared.secrets.get_metadata(&pod.name)).await {
+        Ok(found) => {
+            let owners = found.metadata.owner_references.unwrap_or_default();
+            match found.metadata.uid {
+                Some(uid) if owners.iter().any(|owner| owner.uid == pod.uid) => delete_secret(shared, pod, uid).await,
+                _ => Ok(()),
+            }
+        }
+        Err(refusal) if refusal.is_not_found() => Ok(()),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+async fn delete_secret(shared: &Shared, pod: &Seen, uid: String) -> Result<(), Refusal> {
+    let only_that = Preconditions { uid: Some(uid), resource_version: None };
+    let params = DeleteParams::default().preconditions(only_that);
+    match shared.cluster.within(shared.secrets.delete(&pod.name, &params)).await {
+        Ok(_) => Ok(()),
+        Err(refusal) if refusal.is_not_found() => Ok(()),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// What is read may be nothing at all: a cluster keeps events for an hour, and may not let us see them.
+async fn read_events(shared: &Shared, pod: &Seen) {
+    let params = ListParams::default().fields(&format!("involvedObject.uid={}", pod.uid)).limit(100);
+    let read = shared.cluster.within(shared.events.list(&params)).await;
+    let mut told: Vec<Told> = read.map(|list| list.items.into_iter().map(told).collect()).unwrap_or_default();
+    told.sort_by_key(|told| told.at);
+    let changed = shared.with_care(&pod.uid, |care| {
+        let changed = care.events != told;
+        care.events_read(told, Instant::now());
+        changed
+    });
+    if changed {
+        shared.observatory.nudge();
+    }
+}
+
+fn told(event: Event) -> Told {
+    let last = event.series.and_then(|series| series.last_observed_time).map(|time| Time(time.0));
+    let first = event.event_time.map(|time| Time(time.0)).or(event.first_timestamp);
+    Told {
+        reason: event.reason.unwrap_or_default(),
+        message: event.message.unwrap_or_default(),
+        at: last.or(event.last_timestamp).or(first).and_then(moment),
+    }
+}
+
+async fn dismiss(shared: &Arc<Shared>, pod: &Arc<Seen>) {
+    tracing::warn!(component = "lifecycle", pod = %pod.name, "it is one Pod too many of its executor, and is removed");
+    if let Err(error) = ending::remove(shared, pod).await {
+        tracing::warn!(component = "lifecycle", pod = %pod.name, %error, "a surplus Pod cannot be removed");
+        shared.with_care(&pod.uid, |care| {
+            care.dismissed = false;
+            care.failed(Instant::now());
+        });
+    }
+}
+
+/// Only a complete and recent observation proves that a Pod is not there.
+pub(super) async fn sweep(shared: &Shared) {
+    if shared.observatory.fresh().await.is_err() {
+        return;
+    }
+    let pods = shared.observatory.store().pods();
+    let live = pods.iter().map(|pod| PodKey { name: pod.name.clone(), uid: pod.uid.clone() }).collect();
+    match timeout(ISSUER, shared.issuer.sweep(live)).await {
+        Ok(Ok(0)) => {}
+        Ok(Ok(count)) => tracing::info!(component = "lifecycle", count, "identity entries without a Pod were removed"),
+        Ok(Err(error)) => {
+            tracing::warn!(component = "lifecycle", %error, "identity entries cannot be compared with Pods")
+        }
+        Err(_) => tracing::warn!(component = "lifecycle", "identity entries cannot be compared with Pods: no answer"),
+    }
+}

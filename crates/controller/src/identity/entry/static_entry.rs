@@ -1,0 +1,254 @@
+//! Entries through ClusterStaticEntry objects, which the SPIRE controller manager turns into entries of its server.
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | a create is not answered | the next call finds the object and compares it |
+//! | an object of that name is there | compared: the same is success, other content of ours is replaced on its version, somebody else's is refused |
+//! | it changed in between (409) | later, on what is there then |
+//! | the server takes the object and SPIRE does not | the status says no more than [`object::judge`] makes of it; all that can be known before is checked before (NEW-76) |
+//! | a delete names the UID and finds another object | that one is not ours to delete: looked at anew |
+//! | a list fails, or ends early | nothing is deleted, and nothing is counted |
+
+mod object;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use domain::id::InstanceId;
+use domain::metadata::entry;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::core::DynamicObject;
+
+use super::content::EntryRules;
+use super::orphans::Orphans;
+use super::parent::Parents;
+use super::{BoundPod, IdentityIssuer, IssueError, PodKey, Standing};
+use crate::kubernetes::{Cluster, Refusal, RefusalKind};
+use object::Found;
+
+/// Entries in one page of a list.
+const PAGE: u32 = 500;
+
+/// Writes objects.
+pub(super) struct StaticEntries {
+    cluster: Cluster,
+    instance: InstanceId,
+    class: String,
+    rules: EntryRules,
+    parents: Parents,
+    /// The UIDs of the objects that this process wrote or compared, by name. It saves a look: who is not in it may be there.
+    known: Mutex<BTreeMap<String, String>>,
+    orphans: Mutex<Orphans>,
+}
+
+impl StaticEntries {
+    pub(super) fn new(
+        cluster: Cluster,
+        instance: &InstanceId,
+        class: &str,
+        rules: EntryRules,
+        parents: Parents,
+    ) -> Self {
+        Self {
+            cluster,
+            instance: instance.clone(),
+            class: class.to_owned(),
+            rules,
+            parents,
+            known: Mutex::default(),
+            orphans: Mutex::default(),
+        }
+    }
+
+    async fn bind_pod(&self, pod: BoundPod) -> Result<Standing, IssueError> {
+        self.rules.permit(&pod)?;
+        let content = self.rules.content(&pod, self.parents.of(&pod.node).await?);
+        let wanted = object::wanted(&pod, &content, &self.class, &self.instance);
+        let name = object::name(&pod.key);
+        let is_known = self.known().contains_key(&name);
+        if !is_known && let Some(standing) = self.create(&name, &wanted).await? {
+            return Ok(standing);
+        }
+        match self.find(&name).await? {
+            Some(there) => self.compare(&name, there, wanted).await,
+            None => {
+                self.known().remove(&name);
+                let made = self.create(&name, &wanted).await?;
+                made.ok_or_else(|| later(&name, "it came and went"))
+            }
+        }
+    }
+
+    /// Makes it; none when an object of that name is there.
+    async fn create(&self, name: &str, wanted: &DynamicObject) -> Result<Option<Standing>, IssueError> {
+        match self.cluster.within(self.api().create(&PostParams::default(), wanted)).await {
+            Ok(made) => {
+                self.note(name, &made);
+                Ok(Some(Standing::Pending))
+            }
+            Err(refusal) if refusal.kind == RefusalKind::Exists => Ok(None),
+            Err(refusal) => Err(refused(name, &refusal)),
+        }
+    }
+
+    async fn compare(&self, name: &str, there: DynamicObject, wanted: DynamicObject) -> Result<Standing, IssueError> {
+        match object::judge(&there, &wanted, &self.instance) {
+            Found::Same(standing) => {
+                self.note(name, &there);
+                Ok(standing)
+            }
+            Found::Going => Err(later(name, "it is being deleted")),
+            Found::Foreign => Err(IssueError::Refused {
+                cause: format!(
+                    "ClusterStaticEntry {name} is there and is not ours: it does not carry the labels of instance {}",
+                    self.instance
+                ),
+                remedy: "Find out who made it and delete it, then run the job again.".to_owned(),
+            }),
+            Found::Other => {
+                let new = object::replacement(there, wanted);
+                match self.cluster.within(self.api().replace(name, &PostParams::default(), &new)).await {
+                    Ok(made) => {
+                        self.note(name, &made);
+                        tracing::info!(
+                            component = "identity",
+                            entry = name,
+                            "a SPIRE entry with other content was replaced"
+                        );
+                        // Its status is of what it said before.
+                        Ok(Standing::Pending)
+                    }
+                    Err(refusal) => Err(refused(name, &refusal)),
+                }
+            }
+        }
+    }
+
+    async fn release_pod(&self, pod: PodKey) -> Result<(), IssueError> {
+        let name = object::name(&pod);
+        let known = self.known().remove(&name);
+        if let Some(uid) = known
+            && self.delete(&name, &uid).await?
+        {
+            return Ok(());
+        }
+        let Some(there) = self.find(&name).await? else { return Ok(()) };
+        let uid = there.metadata.uid.clone().unwrap_or_default();
+        // Somebody else's is not what was to be taken away.
+        if !entry::is_ours(&object::labels(&there), &self.instance) || self.delete(&name, &uid).await? {
+            return Ok(());
+        }
+        Err(later(&name, "another one took its place"))
+    }
+
+    /// Whether no object of that name and UID is left; else another object has the name.
+    async fn delete(&self, name: &str, uid: &str) -> Result<bool, IssueError> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.cluster.within(self.api().delete(name, &how)).await {
+            Ok(_) => Ok(true),
+            Err(refusal) if refusal.is_not_found() => Ok(true),
+            Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(false),
+            Err(refusal) => Err(refused(name, &refusal)),
+        }
+    }
+
+    async fn sweep_entries(&self, live: Vec<PodKey>) -> Result<usize, IssueError> {
+        let ours = self.list().await?;
+        let live: BTreeSet<String> = live.iter().map(object::name).collect();
+        let without_pod = ours.iter().filter(|(name, _)| !live.contains(name)).map(|(_, uid)| uid.clone()).collect();
+        let twice = self.orphans.lock().unwrap_or_else(PoisonError::into_inner).again(without_pod);
+        let mut gone = 0;
+        for (name, uid) in ours.iter().filter(|(_, uid)| twice.contains(uid)) {
+            match self.delete(name, uid).await {
+                Ok(true) => {
+                    gone += 1;
+                    self.known().remove(name);
+                    tracing::info!(component = "identity", entry = name, "removed stale SPIRE entry");
+                }
+                Ok(false) => {}
+                // It affects this one only, and the next sweep sees it again.
+                Err(error) => {
+                    tracing::warn!(component = "identity", entry = name, "a stale SPIRE entry stays: {error}")
+                }
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Every object of ours by name and UID: the whole list, or an error.
+    async fn list(&self) -> Result<BTreeSet<(String, String)>, IssueError> {
+        let mut params = ListParams::default().labels(&entry::selector(&self.instance)).limit(PAGE);
+        let mut ours = BTreeSet::new();
+        loop {
+            let page = self.cluster.within(self.api().list(&params)).await.map_err(|refusal| IssueError::Later {
+                cause: format!("ClusterStaticEntry objects were not listed: {refusal}"),
+            })?;
+            let found = page.items.into_iter().filter(|there| entry::is_ours(&object::labels(there), &self.instance));
+            ours.extend(found.filter_map(|there| Some((there.metadata.name?, there.metadata.uid?))));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(ours),
+            }
+        }
+    }
+
+    async fn find(&self, name: &str) -> Result<Option<DynamicObject>, IssueError> {
+        self.cluster.within(self.api().get_opt(name)).await.map_err(|refusal| refused(name, &refusal))
+    }
+
+    fn note(&self, name: &str, there: &DynamicObject) {
+        if let Some(uid) = &there.metadata.uid {
+            self.known().insert(name.to_owned(), uid.clone());
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        Api::all_with(self.cluster.client(), &object::resource())
+    }
+}
+
+impl IdentityIssuer for StaticEntries {
+    fn bind(&self, pod: BoundPod) -> BoxFuture<'_, Result<Standing, IssueError>> {
+        self.bind_pod(pod).boxed()
+    }
+
+    fn release(&self, pod: PodKey) -> BoxFuture<'_, Result<(), IssueError>> {
+        self.release_pod(pod).boxed()
+    }
+
+    fn sweep(&self, live: Vec<PodKey>) -> BoxFuture<'_, Result<usize, IssueError>> {
+        self.sweep_entries(live).boxed()
+    }
+}
+
+fn later(name: &str, why: &str) -> IssueError {
+    IssueError::Later { cause: format!("ClusterStaticEntry {name}: {why}") }
+}
+
+/// What a refusal of one object's call means.
+fn refused(name: &str, refusal: &Refusal) -> IssueError {
+    match refusal.kind {
+        RefusalKind::Invalid => IssueError::Refused {
+            cause: format!("ClusterStaticEntry {name}: {refusal}"),
+            remedy:
+                "Make the cluster's CustomResourceDefinition and admission policies accept entries of this controller."
+                    .to_owned(),
+        },
+        RefusalKind::NotFound => later(name, &format!("{refusal}; is the CustomResourceDefinition installed?")),
+        RefusalKind::Forbidden => later(
+            name,
+            &format!("{refusal}; the controller needs get, list, create, update and delete on clusterstaticentries"),
+        ),
+        _ => later(name, &refusal.message),
+    }
+}

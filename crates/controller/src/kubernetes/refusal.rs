@@ -1,0 +1,118 @@
+//! What the API server said instead of doing what it was asked for.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Why a call did not succeed, as a room can act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// There is no such object (404).
+    NotFound,
+    /// An object of that name exists (409 AlreadyExists).
+    Exists,
+    /// Another version of the object is stored, or another object has the name (409).
+    Conflict,
+    /// A resource quota is used up (403).
+    Quota,
+    /// Our rights do not include it (401, 403).
+    Forbidden,
+    /// The object breaks a rule of the server or of an admission (400, 422, 403 of an admission).
+    Invalid,
+    /// The server has forgotten that version (410): list anew.
+    Expired,
+    /// Nothing of the above: the server is overloaded, away or did not answer. It may have been carried out.
+    Unavailable,
+}
+
+/// One call that did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Refusal {
+    /// What kind.
+    pub kind: RefusalKind,
+    /// What the server said, or what became of the connection. It never holds what was sent.
+    pub message: String,
+    /// Not before this has passed, where the server said so.
+    pub retry_after: Option<Duration>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Refusal {
+    /// What an error of the client means.
+    #[must_use]
+    pub fn of(error: &kube::Error) -> Self {
+        let kube::Error::Api(status) = error else {
+            return Self { kind: RefusalKind::Unavailable, message: error.to_string(), retry_after: None };
+        };
+        let seconds = status.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
+        Self {
+            kind: kind_of(status.code, &status.reason, &status.message),
+            message: format!("the Kubernetes API answered {} {}: {}", status.code, status.reason, status.message),
+            retry_after: seconds.map(|seconds| Duration::from_secs(seconds.into())),
+        }
+    }
+
+    /// No answer came within `limit`.
+    #[must_use]
+    pub fn silent(limit: Duration) -> Self {
+        let message = format!("the Kubernetes API gave no answer within {} s", limit.as_secs());
+        Self { kind: RefusalKind::Unavailable, message, retry_after: None }
+    }
+
+    /// It is not there.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.kind == RefusalKind::NotFound
+    }
+}
+
+fn kind_of(code: u16, reason: &str, message: &str) -> RefusalKind {
+    match (code, reason) {
+        (404, _) => RefusalKind::NotFound,
+        (409, "AlreadyExists") => RefusalKind::Exists,
+        (409, _) => RefusalKind::Conflict,
+        (410, _) => RefusalKind::Expired,
+        // The quota's admission says it in words only.
+        (403, _) if message.contains("exceeded quota") => RefusalKind::Quota,
+        // The authorizer's words; every other 403 is an admission's.
+        (401, _) => RefusalKind::Forbidden,
+        (403, _) if message.contains(" cannot ") && message.contains("User ") => RefusalKind::Forbidden,
+        (400 | 403 | 422, _) => RefusalKind::Invalid,
+        _ => RefusalKind::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NEW-66, NEW-71, F62: what can be waited for is told apart from what cannot.
+    #[test]
+    fn refusals_are_told_apart() {
+        let forbidden =
+            r#"pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n""#;
+        let quota = r#"pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4, limited: pods=4"#;
+        let security = r#"pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged"#;
+        let rows = [
+            (404, "NotFound", "", RefusalKind::NotFound),
+            (409, "AlreadyExists", "", RefusalKind::Exists),
+            (409, "Conflict", "", RefusalKind::Conflict),
+            (410, "Expired", "", RefusalKind::Expired),
+            (403, "Forbidden", quota, RefusalKind::Quota),
+            (403, "Forbidden", forbidden, RefusalKind::Forbidden),
+            (401, "Unauthorized", "Unauthorized", RefusalKind::Forbidden),
+            (403, "Forbidden", security, RefusalKind::Invalid),
+            (422, "Invalid", "", RefusalKind::Invalid),
+            (429, "TooManyRequests", "", RefusalKind::Unavailable),
+            (500, "InternalError", "", RefusalKind::Unavailable),
+            (503, "ServiceUnavailable", "", RefusalKind::Unavailable),
+        ];
+        for (code, reason, message, kind) in rows {
+            assert_eq!(kind_of(code, reason, message), kind, "{code} {reason} {message}");
+        }
+    }
+}

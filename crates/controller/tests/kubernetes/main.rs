@@ -1,0 +1,10 @@
+//! Jobs in real Pods: a real API server, scheduler, controller manager, kubelet and containerd, SPIRE with its node agent,
+//! Gitea with the official runner, NATS, the images of `cargo xtask images` and the rights of the shipped manifests.
+//!
+//! Needs root on Debian 12; run by `cargo xtask test --only kubernetes`, which provisions everything and names the
+//! archive of the executor's image in `GDR_EXECUTOR_IMAGE`.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod jobs;
+mod manifests;
+mod site;
