@@ -19,10 +19,42 @@ pub(crate) async fn controller(root: &Path) -> anyhow::Result<PathBuf> {
 
 /// A program of a package; `profile` is cargo's.
 pub(crate) async fn program(root: &Path, profile: &str, package: &str, bin: &str) -> anyhow::Result<PathBuf> {
+    built(building(root, profile, package, bin), &format!("build {bin} ({profile})")).await
+}
+
+/// As [`program`], for a place that has no C library: the program brings its own.
+///
+/// Paths of this machine are left out of it, so that it does not depend on where it was built.
+pub(crate) async fn static_program(root: &Path, profile: &str, package: &str, bin: &str) -> anyhow::Result<PathBuf> {
+    let mut command = building(root, profile, package, bin);
+    // With a target named, the flags hold for it alone, and not for what runs during the build.
+    command.args(["--target", &target()]);
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned()];
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or(home);
+    for (path, name) in [(Some(root.to_owned()), "source"), (cargo_home, "cargo")] {
+        flags.extend(path.map(|path| format!("--remap-path-prefix={}=/{name}", path.display())));
+    }
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    // Nobody debugs in an image, and its size is copied around.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    built(command, &format!("build {bin} ({profile}, static)")).await
+}
+
+/// What we build for: the machine's own kind, with glibc. No musl target comes with Rust.
+pub(crate) fn target() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+fn building(root: &Path, profile: &str, package: &str, bin: &str) -> Command {
     let mut command = Command::new(crate::test::cargo());
     command.args(["build", "--profile", profile, "--package", package, "--bin", bin, "--message-format", "json"]);
     command.current_dir(root);
-    let mut step = Step::begin(format!("build {bin} ({profile})"));
+    command
+}
+
+async fn built(command: Command, what: &str) -> anyhow::Result<PathBuf> {
+    let mut step = Step::begin(what);
     let log = tempfile::NamedTempFile::new()?;
     let finished = run_logged(command, LIMIT, &mut step, log.path()).await?;
     step.end("done");

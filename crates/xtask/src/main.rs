@@ -10,6 +10,8 @@ mod coverage;
 mod crash_matrix;
 mod demo;
 mod fuzz;
+mod images;
+mod manifests;
 mod mixed_versions;
 mod mutations;
 mod proto;
@@ -66,6 +68,10 @@ enum Task {
     CrashMatrix(crash_matrix::Arguments),
     /// Roll from an earlier version to this one and back, with work queued and running.
     MixedVersions(mixed_versions::Arguments),
+    /// Write the images of controller and executor as OCI archives, without an engine.
+    Images(images::Arguments),
+    /// Render the plain manifests of Kubernetes from the Helm chart, or check that they are what would be rendered.
+    Manifests(manifests::Arguments),
     /// Generate the protocol's sources, or check that they are what would be generated.
     Proto(proto::Arguments),
 }
@@ -90,6 +96,8 @@ async fn main() -> ExitCode {
         Task::Fuzz(arguments) => fuzz::main(&root, arguments).await,
         Task::CrashMatrix(arguments) => crash_matrix::main(&root, arguments).await,
         Task::MixedVersions(arguments) => mixed_versions::main(&root, arguments).await,
+        Task::Images(arguments) => images::main(&root, arguments).await,
+        Task::Manifests(arguments) => manifests::main(&root, arguments).await,
         Task::Proto(arguments) => proto::main(&root, &arguments),
     };
     result.unwrap_or_else(|error| {

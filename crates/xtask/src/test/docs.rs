@@ -37,8 +37,9 @@ const ABSENCES: [Absence; 8] = [
             "backend/local/watch.rs",
             "queue/contract.rs",
             "queue/jetstream/",
-            "lease/key_value/",
+            "lease/",
             "standby.rs",
+            "backend/pod/",
         ],
     ),
     Absence(

@@ -3,6 +3,7 @@
 mod count;
 mod docs;
 mod links;
+mod real_kubernetes;
 mod second_queue;
 mod stage;
 
@@ -36,6 +37,8 @@ enum Only {
     Unit,
     /// Real workflows on a real Gitea with the official runner.
     E2e,
+    /// A real one-node Kubernetes with SPIRE: root on Debian 12.
+    Kubernetes,
     /// Format, lints, generated sources, spelling, licences, documents.
     Lint,
     /// Random kills under load, always the same.
@@ -65,6 +68,7 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         stage_if(wanted(Only::E2e), || cargo_test("end-to-end tests", root, test_targets(&[E2E]), E2E_THREADS)),
     );
     rows.extend(computed.into_iter().chain(unit.into_iter().flatten()).chain(e2e));
+    rows.extend(stage_if(wanted(Only::Kubernetes), || real_kubernetes::stage(root)).await);
     // What judges by the clock comes when the machine is free again.
     for (stage, queue) in [("soak", QueueKind::Embedded), ("soak on JetStream", QueueKind::Jetstream)] {
         rows.extend(stage_if(wanted(Only::Soak), || drawn(stage, crate::soak::short(root, queue))).await);
@@ -163,7 +167,7 @@ pub(crate) fn cargo() -> OsString {
 async fn provisioned(lint: bool, tests: bool) -> Row {
     let mut parts = Vec::new();
     parts.extend(tests.then_some([Part::Gitea, Part::Runner, Part::Nats]).into_iter().flatten());
-    parts.extend(lint.then_some([Part::Typos, Part::CargoDeny]).into_iter().flatten());
+    parts.extend(lint.then_some([Part::Typos, Part::CargoDeny, Part::Helm]).into_iter().flatten());
     let started = std::time::Instant::now();
     let outcome = match provision::ensure(&parts).await {
         Ok(_) => Outcome::Passed,
@@ -177,6 +181,8 @@ async fn lint(root: &Path, rows: &mut Vec<Row>) {
     rows.push(inline("generated sources", || stage::none(&crate::proto::outdated(root)?)));
     rows.push(inline("links in documents", || stage::none(&links::broken(root)?)));
     rows.push(inline("tests against the specification", || stage::none(&crate::coverage::complaints(root)?)));
+    let manifests = crate::manifests::complaints(root).await;
+    rows.push(inline("Helm chart and manifests", || stage::none(&manifests?)));
     let untrue = docs::untrue(root).await;
     rows.push(inline("documents against the code", || stage::none(&untrue?)));
     if let Ok(cache) = testkit::real::Cache::locate() {

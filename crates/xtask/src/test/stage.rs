@@ -22,6 +22,9 @@ pub(super) struct Row {
     seconds: f64,
     #[serde(flatten)]
     pub(super) tally: Tally,
+    /// Why the machine cannot run it: neither passed nor failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    absent: Option<String>,
 }
 
 impl Row {
@@ -34,17 +37,24 @@ impl Row {
                 false
             }
         };
-        Self { stage: stage.to_owned(), seconds, tally: Tally::one(passed) }
+        Self { stage: stage.to_owned(), seconds, tally: Tally::one(passed), absent: None }
     }
 
     /// The row of a stage that judged several things.
     pub(super) fn counted(stage: &str, seconds: f64, tally: Tally) -> Self {
-        Self { stage: stage.to_owned(), seconds, tally }
+        Self { stage: stage.to_owned(), seconds, tally, absent: None }
+    }
+
+    /// The row of a stage that this machine cannot run.
+    pub(super) fn absent(stage: &str, reason: &str) -> Self {
+        let absent = Some(reason.to_owned());
+        Self { stage: stage.to_owned(), seconds: 0.0, tally: Tally::default(), absent }
     }
 
     pub(super) fn cells(&self) -> Vec<String> {
         let numbers = [format!("{:.1}", self.seconds), self.tally.passed.to_string(), self.tally.failed.to_string()];
-        std::iter::once(self.stage.clone()).chain(numbers).collect()
+        let stage = if self.absent.is_some() { format!("{} (absent)", self.stage) } else { self.stage.clone() };
+        std::iter::once(stage).chain(numbers).collect()
     }
 }
 
