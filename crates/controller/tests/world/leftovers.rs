@@ -179,7 +179,15 @@ async fn broken_ones_at_a_start() {
 async fn removed_by_hand() {
     let world = world(1).await;
     let job_ = running(&world, &["gone"]).await[0];
-    std::fs::remove_dir_all(folder(&world, job_)).unwrap();
+    let folder = folder(&world, job_);
+    // The executor writes there meanwhile.
+    world
+        .eventually("its folder is removed", SOON, |_| match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error.to_string()),
+            Ok(()) => Ok(()),
+        })
+        .await;
     let state = world.ends_as(job_, Status::Failure, SOON).await;
     assert!(state.rows().iter().any(|row| row.starts_with("##[error]executor_deleted:")), "{:?}", state.rows());
     world.nothing_left().await;
