@@ -12,4 +12,5 @@ pub mod real;
 pub mod runner_client;
 pub mod stand_in;
 pub mod traces;
+mod waiting;
 pub mod world;

@@ -112,6 +112,7 @@ impl Serving for ServedIdentity {
 impl Parts {
     pub(super) async fn build(start: Start, secrets: Secrets, tenure: Tenure) -> anyhow::Result<Self> {
         let Start { config, place, descriptors, nats, ops_listener } = start;
+        let on_this_host = matches!(place, Place::Host { .. });
         let on_cancel = on_cancel(&config, &place);
         let slots = config.slots().get();
         let (connections, shortage) = (descriptors.connections(slots), descriptors.shortage(slots));
@@ -126,9 +127,9 @@ impl Parts {
         };
         ops::address::write_down(&config.ops, &ops_listener).map_err(anyhow::Error::msg)?;
         let queue = async { Ok(queue(&config, nats.as_ref(), clock, &tenure).await?) };
-        let ((identity, bind_identity), (queue, ledger)) = tokio::try_join!(identity(&config), queue)?;
-        let host = match (&nats, &place) {
-            (Some(_), Place::Host { .. }) => {
+        let ((identity, backend), (queue, ledger)) = tokio::try_join!(executors(&config, place, descriptors), queue)?;
+        let host = match &nats {
+            Some(_) if on_this_host => {
                 Some(Host::of_folder(&config.state_dir, Arc::clone(&ledger)).context("STATE_DIR")?)
             }
             _ => None,
@@ -142,16 +143,6 @@ impl Parts {
         let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config, on_cancel), clock, chronicle).led_by(tenure));
-        let backend: Arc<dyn Backend> = match (place, bind_identity) {
-            (Place::Host { runner, walls }, Some(bind)) => {
-                Arc::new(LocalBackend::new(local(&config, &runner, &walls, descriptors)?, bind)?)
-            }
-            (Place::Cluster(cluster), _) => {
-                let issuer = entry::issuer(&config, cluster.clone())?;
-                Arc::new(PodBackend::new(cluster, &config, issuer)?)
-            }
-            (Place::Host { .. }, None) => anyhow::bail!("IDENTITY_ISSUER: executors of this host need built-in"),
-        };
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals], nats.as_ref());
         let sealing = Arc::new(Sealing::new(seals, subject_base(&config), config.instance.clone()));
@@ -237,13 +228,34 @@ async fn bind(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener>
         .with_context(|| format!("{setting}: {address} cannot be listened on; is another process using the port?"))
 }
 
-/// Who issues, our own identity through the Workload API either way, and how executors of this host get theirs.
-async fn identity(config: &Config) -> anyhow::Result<(Identity, Option<Bind>)> {
-    if let Some(pods) = &config.pods {
-        let own = own_identity(pods.endpoint.as_str(), &config.identity.facade_id, IDENTITY).await?;
-        let lifetime = own.lifetime().unwrap_or(config.identity.svid_ttl);
-        return Ok((Identity { own, lifetime, socket: None }, None));
+/// Our own identity, through the Workload API either way, and where executors are made, with theirs.
+async fn executors(
+    config: &Config,
+    place: Place,
+    descriptors: Descriptors,
+) -> anyhow::Result<(Identity, Arc<dyn Backend>)> {
+    match place {
+        Place::Host { runner, walls } => {
+            let (identity, bind) = issued_here(config).await?;
+            Ok((identity, Arc::new(LocalBackend::new(local(config, &runner, &walls, descriptors)?, bind)?)))
+        }
+        Place::Cluster(cluster) => {
+            let identity = issued_elsewhere(config).await?;
+            let issuer = entry::issuer(config, cluster.clone())?;
+            Ok((identity, Arc::new(PodBackend::new(cluster, config, issuer)?)))
+        }
     }
+}
+
+async fn issued_elsewhere(config: &Config) -> anyhow::Result<Identity> {
+    let endpoint = config.pods.as_ref().map(|pods| pods.endpoint.as_str()).context("SPIFFE_ENDPOINT_SOCKET")?;
+    let own = own_identity(endpoint, &config.identity.facade_id, IDENTITY).await?;
+    let lifetime = own.lifetime().unwrap_or(config.identity.svid_ttl);
+    Ok(Identity { own, lifetime, socket: None })
+}
+
+/// By ourselves, and how executors of this host get theirs.
+async fn issued_here(config: &Config) -> anyhow::Result<(Identity, Bind)> {
     let lifetimes = Lifetimes::with_leaf(config.identity.svid_ttl)?;
     let issuer = BuiltInIssuer::open_with(&config.identity.authority, config.identity.trust_domain(), lifetimes)?;
     let socket = config.state_dir.join("api").join("controller.sock");
@@ -263,15 +275,14 @@ async fn identity(config: &Config) -> anyhow::Result<(Identity, Option<Bind>)> {
         }
         .boxed()
     });
-    Ok((Identity { own, lifetime: config.identity.svid_ttl, socket: Some(served) }, Some(bind)))
+    Ok((Identity { own, lifetime: config.identity.svid_ttl, socket: Some(served) }, bind))
 }
 
 /// What the runner of the executors does when its job is cancelled (NEW-25).
 fn on_cancel(config: &Config, place: &Place) -> OnCancel {
-    match (place, &config.pods) {
-        (Place::Host { runner, .. }, _) => runner.on_cancel(),
-        (Place::Cluster(_), Some(pods)) if pods.runner_version.reports_cancel() => OnCancel::Reports,
-        (Place::Cluster(_), _) => OnCancel::Stops,
+    match place {
+        Place::Host { runner, .. } => runner.on_cancel(),
+        Place::Cluster(_) => config.pods.as_ref().map_or(OnCancel::Stops, |pods| pods.runner_version.on_cancel()),
     }
 }
 

@@ -5,16 +5,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::time::{Duration, Instant};
-
-use domain::capability::{Key, KeyRing};
-use domain::id::{AssignmentId, Backend as Kind, Epoch, PayloadDigest, TaskId, executor_name};
+use domain::id::{Backend as Kind, PayloadDigest, executor_name};
 use domain::metadata::{Claim, ExecutorRecord, Mark};
 
-use super::{Backend, BackendError, Ensured, ExecutorState, Exit, Launch, Marked};
-
-/// Enough for a machine under load; nothing waits for so long when all is well.
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::samples::{self, launch_of, until};
+use super::{Backend, BackendError, Ensured, ExecutorState, Exit, Marked};
 
 /// A place for executors.
 pub(crate) struct Stage<C, E> {
@@ -39,44 +34,19 @@ pub(crate) async fn all<B: Backend, C: Fn() -> B, E: AsyncFn(&str)>(stage: Stage
 impl<C, E> Stage<C, E> {
     fn record(&self, n: i64) -> ExecutorRecord {
         ExecutorRecord {
-            id: AssignmentId::of(TaskId::try_from(n).unwrap()),
-            instance: "here".parse().unwrap(),
-            backend: self.kind,
-            epoch: Epoch::FIRST,
-            digest: PayloadDigest::of(format!("task {n}").as_bytes()),
-            repository: "owner/name".parse().unwrap(),
-            job_key: "build".parse().unwrap(),
-            spiffe_id: "spiffe://example.org/ci/owner/name/build".parse().unwrap(),
-            fetched_at: "2026-01-02T03:04:05Z".parse().unwrap(),
             deadline: "2100-01-02T06:04:05Z".parse().unwrap(),
-            claim: None,
-            interrupted_at: None,
             steps: Some(r#"{"c":"n","s":[]}"#.to_owned()),
-            terminal: false,
+            ..samples::record(self.kind, n)
         }
     }
-}
-
-fn launch(record: ExecutorRecord) -> Launch {
-    let ring = KeyRing::new(Key::new("k".repeat(32).as_bytes()).unwrap(), None);
-    let capability = ring.issue(&record.instance, record.id, record.epoch, record.deadline);
-    Launch { record, labels: vec!["self-hosted".to_owned()], capability }
 }
 
 fn name(record: &ExecutorRecord) -> String {
     executor_name(record.id, &record.instance, record.epoch)
 }
 
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 async fn made(backend: &impl Backend, record: &ExecutorRecord) {
-    until("ready", async || backend.ensure(launch(record.clone())).await.unwrap() == Ensured::Ready).await;
+    until("ready", async || backend.ensure(launch_of(record.clone())).await.unwrap() == Ensured::Ready).await;
 }
 
 async fn removed(backend: &impl Backend, record: &ExecutorRecord) {
@@ -84,8 +54,7 @@ async fn removed(backend: &impl Backend, record: &ExecutorRecord) {
 }
 
 async fn state(backend: &impl Backend, record: &ExecutorRecord) -> Option<ExecutorState> {
-    let name = name(record);
-    backend.list().await.unwrap().into_iter().find(|observed| observed.name == name).map(|observed| observed.state)
+    samples::state(backend, &name(record)).await
 }
 
 /// WRK-1, WRK-2, WRK-5, WRK-9: asked for once or often, there is one, and it says what it was made of.
@@ -130,7 +99,7 @@ async fn another_life_is_a_conflict<B: Backend, C: Fn() -> B, E>(stage: &Stage<C
     let (backend, record) = ((stage.controller)(), stage.record(3));
     made(&backend, &record).await;
     let other = ExecutorRecord { digest: PayloadDigest::of(b"another"), ..record.clone() };
-    assert!(matches!(backend.ensure(launch(other)).await, Err(BackendError::Conflict { .. })));
+    assert!(matches!(backend.ensure(launch_of(other)).await, Err(BackendError::Conflict { .. })));
     assert_eq!(backend.list().await.unwrap()[0].record, Ok(record.clone()));
     removed(&backend, &record).await;
 }
@@ -141,7 +110,7 @@ async fn what_is_for_others_is_refused<B: Backend, C: Fn() -> B, E>(stage: &Stag
     let foreign = ExecutorRecord { instance: "there".parse().unwrap(), ..stage.record(4) };
     let other = ExecutorRecord { backend: Kind::Vm, ..stage.record(4) };
     for record in [foreign, other] {
-        assert!(matches!(backend.ensure(launch(record)).await, Err(BackendError::Permanent { .. })));
+        assert!(matches!(backend.ensure(launch_of(record)).await, Err(BackendError::Permanent { .. })));
     }
     assert!(backend.list().await.unwrap().is_empty());
 }

@@ -7,6 +7,8 @@
 pub(crate) mod contract;
 pub mod local;
 pub mod pod;
+#[cfg(test)]
+pub(crate) mod samples;
 
 use std::fmt;
 use std::time::Duration;

@@ -12,6 +12,7 @@ use super::setting::Problem;
 use super::value::invalid;
 use crate::backend::pod::privileged::PrivilegedPolicy;
 use crate::backend::pod::template::{PodTemplate, TemplateError};
+use crate::gitea::OnCancel;
 
 /// Executors in Pods.
 pub struct Pods {
@@ -117,10 +118,10 @@ impl SpiffeVolume {
 pub struct RunnerVersion(pub [u32; 3]);
 
 impl RunnerVersion {
-    /// Whether it runs what runs after a cancel and reports the end itself (Gitea contract §8).
+    /// What it does when its job is cancelled.
     #[must_use]
-    pub fn reports_cancel(self) -> bool {
-        self >= Self([2, 0, 0])
+    pub fn on_cancel(self) -> OnCancel {
+        OnCancel::of_major(self.0[0].into())
     }
 
     /// Reads `1.0.8` or `v1.0.8`.

@@ -77,6 +77,14 @@ pub enum OnCancel {
     Reports,
 }
 
+impl OnCancel {
+    /// Of the official runner with this major version (Gitea contract §8).
+    #[must_use]
+    pub fn of_major(version: u64) -> Self {
+        if version >= 2 { Self::Reports } else { Self::Stops }
+    }
+}
+
 impl Gitea {
     /// A client for the Gitea at `base` (without trailing `/`), for runners that do this when their job is cancelled.
     ///

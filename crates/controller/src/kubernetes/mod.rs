@@ -12,6 +12,7 @@ pub(crate) mod testing;
 use std::time::Duration;
 
 use kube::Client;
+use kube::api::{DeleteParams, Preconditions};
 use kube::config::AuthInfo;
 
 use crate::config::ClusterAccess;
@@ -82,6 +83,12 @@ impl Cluster {
             Err(_) => Err(Refusal::silent(CALL)),
         }
     }
+}
+
+/// Deletes the object of this UID only, whoever has its name by then (NEW-2, POD-7).
+#[must_use]
+pub fn only_this(uid: Option<String>) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions { uid, resource_version: None })
 }
 
 impl ClusterAccess {

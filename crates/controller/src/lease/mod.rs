@@ -19,6 +19,8 @@ pub mod key_value;
 pub mod kubernetes;
 mod renew;
 mod rules;
+#[cfg(test)]
+mod testing;
 
 use std::path::PathBuf;
 

@@ -29,10 +29,8 @@ impl Found {
     /// contract §8). One without a version is taken for an older one.
     #[must_use]
     pub fn on_cancel(&self) -> OnCancel {
-        match self.version.split('.').next().and_then(|major| major.parse::<u64>().ok()) {
-            Some(2..) => OnCancel::Reports,
-            _ => OnCancel::Stops,
-        }
+        let major = self.version.split('.').next().and_then(|major| major.parse().ok());
+        major.map_or(OnCancel::Stops, OnCancel::of_major)
     }
 }
 

@@ -107,7 +107,7 @@ fn update_summary(request: &UpdateTaskRequest) -> String {
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallEnd {
-    /// It has not.
+    /// It has not; a watch may stay so for long.
     Pending,
     /// Answered with this HTTP status; the text is the error's message, empty if there is none.
     Answered {

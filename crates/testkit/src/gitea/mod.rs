@@ -37,6 +37,7 @@ use jiff::Timestamp;
 use runner_proto::runner::v1::RegisterRequest;
 use tokio::net::TcpListener;
 
+pub use crate::waiting::NotInTime;
 pub use area::Seen;
 pub use calls::{Call, CallEnd, Counters, Method, Request};
 pub use ending::Sweep;
@@ -54,6 +55,7 @@ use server::Server;
 use shared::{Shared, World};
 
 use crate::runner_client::Credentials;
+use crate::waiting;
 
 /// A runner as the server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,20 +74,6 @@ pub struct RunnerView {
     pub disabled: bool,
     /// Its last authenticated call.
     pub last_online: Timestamp,
-}
-
-/// A condition did not come true in time.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("after {deadline:?} it is still not so that {what}")]
-pub struct NotInTime {
-    what: String,
-    deadline: Duration,
-}
-
-impl NotInTime {
-    pub(crate) fn new(what: &str, deadline: Duration) -> Self {
-        Self { what: what.to_owned(), deadline }
-    }
 }
 
 /// The running double; it ends when this is dropped. All methods but `start` and `wait_for` return at once.
@@ -443,17 +431,7 @@ impl Gitea {
         condition: impl Fn(&Self) -> bool,
         deadline: Duration,
     ) -> Result<(), NotInTime> {
-        let mut changes = self.shared.changes();
-        let end = tokio::time::Instant::now() + deadline;
-        loop {
-            changes.borrow_and_update();
-            if condition(self) {
-                return Ok(());
-            }
-            if tokio::time::timeout_at(end, changes.changed()).await.is_err() {
-                return Err(NotInTime::new(what, deadline));
-            }
-        }
+        waiting::until(self.shared.changes(), what, || condition(self), deadline).await
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::resource::Resource;
+use crate::gitea::CallEnd;
 
 /// What a call does, in the words of RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,24 +48,6 @@ impl Verb {
             Self::DeleteCollection => "deletecollection",
         }
     }
-}
-
-/// How a call ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CallEnd {
-    /// It has not; a watch may stay so for long.
-    Pending,
-    /// Answered with this HTTP status; the text is the Status's message, empty if there is none.
-    Answered {
-        /// HTTP status.
-        status: u16,
-        /// The message of a refusal.
-        message: String,
-    },
-    /// The connection was cut by an ordered fault.
-    Cut,
-    /// The client went away first.
-    Left,
 }
 
 /// One call.

@@ -39,13 +39,15 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
-pub use crate::gitea::{Away, Latency, Moment, NotInTime};
-pub use calls::{Call, CallEnd, Verb};
+pub use crate::gitea::{Away, CallEnd, Latency, Moment};
+pub use crate::waiting::NotInTime;
+pub use calls::{Call, Verb};
 pub use client::{Client, Content, Reply, Watch};
 pub use fault::{Fault, On};
 pub use kubelet::{Kubelet, Plan, Timing, Workload};
 pub use resource::Resource;
 
+use crate::waiting;
 use shared::{Shared, World};
 use store::Key;
 
@@ -366,17 +368,7 @@ impl Kubernetes {
         condition: impl Fn(&Self) -> bool,
         deadline: Duration,
     ) -> Result<(), NotInTime> {
-        let mut changes = self.shared.changes();
-        let end = tokio::time::Instant::now() + deadline;
-        loop {
-            changes.borrow_and_update();
-            if condition(self) {
-                return Ok(());
-            }
-            if tokio::time::timeout_at(end, changes.changed()).await.is_err() {
-                return Err(NotInTime::new(what, deadline));
-            }
-        }
+        waiting::until(self.shared.changes(), what, || condition(self), deadline).await
     }
 }
 

@@ -10,12 +10,13 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::calls::{Call, CallEnd};
+use super::calls::Call;
 use super::fault::Faults;
 use super::kubelet::{Machine, Processes};
 use super::resource::Resource;
 use super::store::Store;
 use crate::gitea::Away;
+use crate::gitea::CallEnd;
 
 /// Everything that changes.
 pub(crate) struct World {

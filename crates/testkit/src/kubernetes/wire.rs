@@ -18,13 +18,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::calls::{Call, CallEnd, Verb};
+use super::calls::{Call, Verb};
 use super::fault::{Fault, Symptom, Target};
 use super::handle::{Answer, Request};
 use super::refusal::Refusal;
 use super::route::{Route, route};
 use super::shared::Shared;
 use super::{handle, meta, review, watch};
+use crate::gitea::CallEnd;
 use crate::gitea::{Away, Moment};
 
 /// The connection ends without an answer, or in the middle of one.

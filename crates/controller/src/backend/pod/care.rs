@@ -59,8 +59,8 @@ pub(super) enum Identity {
 pub(super) enum Secret {
     /// Not known to this process.
     Unknown,
-    /// There, with this UID.
-    Written(String),
+    /// There, with this UID, as far as it was told.
+    Written(Option<String>),
     Gone,
 }
 
@@ -137,8 +137,7 @@ impl Care {
         if now >= self.due && self.wants_identity(pod, record) {
             chores.push(Chore::Bind);
         }
-        let used = record.claim.is_some() && self.secret != Secret::Gone;
-        if used && pod.deleting.is_none() && now >= self.due {
+        if self.has_used_secret(record) && pod.deleting.is_none() && now >= self.due {
             chores.push(Chore::DropSecret);
         }
         let stands = matches!(self.standstill, Some((Standstill::Placing | Standstill::Preparing, _)));
@@ -147,6 +146,11 @@ impl Care {
         }
         chores.retain(|chore| !self.busy.contains(chore));
         chores
+    }
+
+    /// Its capability was read, and lies there still (NEW-72).
+    fn has_used_secret(&self, record: &ExecutorRecord) -> bool {
+        record.claim.is_some() && self.secret != Secret::Gone
     }
 
     /// Whoever has its task has its identity, and an entry of a former process is found by asking for it again.
@@ -190,8 +194,7 @@ impl Care {
     pub(super) fn next_look(&self, pod: &Seen, record: Option<&ExecutorRecord>, now: Instant) -> Option<Instant> {
         let over = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
         let settled = matches!((&pod.executor, &self.identity), (Container::Running, Identity::Bound));
-        let used = record.is_some_and(|record| record.claim.is_some()) && self.secret != Secret::Gone;
-        let waits = !over && (!settled || used);
+        let waits = !over && (!settled || record.is_some_and(|record| self.has_used_secret(record)));
         let due = if self.due > now { self.due } else { now + EVENTS };
         waits.then(|| due.min(self.events_due.max(now + FIRST_RETRY)))
     }

@@ -3,30 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::metadata::ExecutorRecord;
-use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, PropagationPolicy};
 use tokio::time::{Instant, timeout};
 
 use super::care::Identity;
 use super::seen::Seen;
-use super::{Shared, transient};
+use super::{ISSUER, Shared, transient};
 use crate::backend::BackendError;
-use crate::identity::entry::{IssueError, PodKey};
-use crate::kubernetes::RefusalKind;
+use crate::identity::entry::IssueError;
+use crate::kubernetes::{RefusalKind, only_this};
 
 /// Whoever is removed has had its grace already, or has nothing to finish; this is for its container to end in order.
 /// Never 0: then the name would be free before the work has ended.
 const GRACE: u32 = 10;
 /// An ordinary end takes its grace and a few seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// For a call of the issuer.
-const ISSUER: Duration = Duration::from_secs(30);
 
 pub(super) async fn delete(shared: &Arc<Shared>, name: &str) -> Result<(), BackendError> {
     let found = shared.find(name).await.map_err(|refusal| transient(&format!("find Pod {name}"), refusal))?;
     let Some(pod) = found else { return Ok(()) };
     // A foreign one that has the name is not ours to remove (NEW-2).
-    if !ExecutorRecord::selector(&shared.instance).iter().all(|(key, value)| pod.labels.get(key) == Some(value)) {
+    if !shared.selects(&pod.labels) {
         return Ok(());
     }
     remove(shared, &pod).await?;
@@ -40,12 +37,10 @@ pub(super) async fn remove(shared: &Arc<Shared>, pod: &Seen) -> Result<(), Backe
         care.dismissed = true;
     });
     release(shared, pod).await?;
-    let only_this = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
     let params = DeleteParams {
         grace_period_seconds: Some(GRACE),
         propagation_policy: Some(PropagationPolicy::Background),
-        preconditions: Some(only_this),
-        ..DeleteParams::default()
+        ..only_this(Some(pod.uid.clone()))
     };
     match shared.cluster.within(shared.pods.delete(&pod.name, &params)).await {
         Ok(answer) => {
@@ -76,8 +71,7 @@ pub(super) fn bury(shared: &Arc<Shared>, pod: &Arc<Seen>) {
 }
 
 async fn release(shared: &Shared, pod: &Seen) -> Result<(), BackendError> {
-    let key = PodKey { name: pod.name.clone(), uid: pod.uid.clone() };
-    let released = timeout(ISSUER, shared.issuer.release(key)).await;
+    let released = timeout(ISSUER, shared.issuer.release(pod.key())).await;
     let cause = match released {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(IssueError::Refused { cause, .. } | IssueError::Later { cause })) => cause,

@@ -11,12 +11,13 @@ use domain::identity::TrustClass;
 use domain::metadata::ExecutorRecord;
 use domain::reason::{Reason, Refusal};
 use jiff::Timestamp;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::PostParams;
 use zeroize::Zeroize as _;
 
 use super::care::{Identity, Secret};
 use super::object::{self, name_of};
 use super::seen::Seen;
+use super::upkeep::delete_secret;
 use super::{Shared, events, transient};
 use crate::backend::{BackendError, Ensured, Launch};
 use crate::kubernetes::{self, RefusalKind};
@@ -117,8 +118,7 @@ async fn create(shared: &Arc<Shared>, launch: &Launch, class: TrustClass) -> Res
         Err(refusal) if refusal.kind == RefusalKind::Exists => {
             let pod = shared.cluster.within(shared.pods.get(name)).await;
             let pod = pod.map_err(|refusal| transient(&format!("read Pod {name}"), refusal))?;
-            if shared.is_selected(&pod) { shared.observatory.put(pod) } else { Seen::of(pod).map(Arc::new) }
-                .ok_or_else(|| nameless(name))
+            shared.seen(pod).ok_or_else(|| nameless(name))
         }
         Err(refusal) => Err(not_created(name, refusal)),
     }
@@ -165,7 +165,7 @@ async fn provide_secret(shared: &Shared, launch: &Launch, pod: &Seen) -> Result<
         Err(refusal) if refusal.kind == RefusalKind::Exists => found_secret(shared, pod).await?,
         Err(refusal) => return Err(transient(&format!("create Secret {}", pod.name), refusal)),
     };
-    shared.with_care(&pod.uid, |care| care.secret = Secret::Written(uid.unwrap_or_default()));
+    shared.with_care(&pod.uid, |care| care.secret = Secret::Written(uid));
     Ok(())
 }
 
@@ -179,20 +179,16 @@ async fn found_secret(shared: &Shared, pod: &Seen) -> Result<Option<String>, Bac
     if owners.iter().any(|owner| owner.uid == pod.uid) {
         return Ok(found.uid);
     }
-    let labels = found.labels.unwrap_or_default();
-    if !ExecutorRecord::selector(&shared.instance).iter().all(|(key, value)| labels.get(key) == Some(value)) {
+    if !shared.selects(&found.labels.unwrap_or_default()) {
         return Err(BackendError::Permanent {
             reason: Reason::ConfigError,
             cause: format!("a Secret {} exists that is not of this controller's making", pod.name),
             remedy: "Remove it, or let the controller have a namespace of its own.".to_owned(),
         });
     }
-    let only_that = Preconditions { uid: found.uid, resource_version: None };
-    let params = DeleteParams::default().preconditions(only_that);
-    match shared.cluster.within(shared.secrets.delete(&pod.name, &params)).await {
-        Err(refusal) if !refusal.is_not_found() => Err(transient(&doing("remove the old"), refusal)),
-        _ => Err(BackendError::Transient { cause: doing("an earlier Pod left a"), retry_after: None }),
-    }
+    let removed = delete_secret(shared, pod, found.uid).await;
+    removed.map_err(|refusal| transient(&doing("remove the old"), refusal))?;
+    Err(BackendError::Transient { cause: doing("an earlier Pod left a"), retry_after: None })
 }
 
 fn wipe(secret: &mut k8s_openapi::api::core::v1::Secret) {

@@ -48,6 +48,8 @@ use crate::config::Config;
 use crate::identity::entry::IdentityIssuer;
 use crate::kubernetes::{Cluster, Refusal, RefusalKind};
 
+/// For a call of the issuer.
+const ISSUER: Duration = Duration::from_secs(30);
 /// Calls of the upkeep at a time.
 const CALLS: usize = 32;
 
@@ -170,16 +172,22 @@ impl Shared {
             return Ok(Some(pod));
         }
         match self.cluster.within(self.pods.get(name)).await {
-            // A foreign one must not come into the store.
-            Ok(pod) if self.is_selected(&pod) => Ok(self.observatory.put(pod)),
-            Ok(pod) => Ok(Seen::of(pod).map(Arc::new)),
+            Ok(pod) => Ok(self.seen(pod)),
             Err(refusal) if refusal.is_not_found() => Ok(None),
             Err(refusal) => Err(refusal),
         }
     }
 
-    fn is_selected(&self, pod: &Pod) -> bool {
-        let labels = pod.metadata.labels.clone().unwrap_or_default();
+    /// A Pod that was asked for by its name; a foreign one does not come into the store.
+    fn seen(&self, pod: Pod) -> Option<Arc<Seen>> {
+        if pod.metadata.labels.as_ref().is_some_and(|labels| self.selects(labels)) {
+            return self.observatory.put(pod);
+        }
+        Seen::of(pod).map(Arc::new)
+    }
+
+    /// Whether an object with these labels is of this instance.
+    fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         ExecutorRecord::selector(&self.instance).iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 

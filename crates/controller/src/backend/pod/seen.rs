@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::object::CONTAINER;
+use crate::identity::entry::PodKey;
 
 /// The conditions that say something about an executor.
 const CONDITIONS: [&str; 3] = [SCHEDULED, READY, DISRUPTED];
@@ -82,6 +83,11 @@ pub(super) struct Terminated {
 }
 
 impl Seen {
+    /// Which Pod, for whoever keeps something beside it.
+    pub(super) fn key(&self) -> PodKey {
+        PodKey { name: self.name.clone(), uid: self.uid.clone() }
+    }
+
     /// None for what has no name or UID, which no API server sends.
     pub(super) fn of(pod: Pod) -> Option<Self> {
         let (metadata, status) = (pod.metadata, pod.status.unwrap_or_default());

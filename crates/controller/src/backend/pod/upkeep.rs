@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::api::ListParams;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -16,16 +16,14 @@ use super::care::{Chore, Identity, Secret};
 use super::object::name_of;
 use super::seen::{Seen, moment};
 use super::trouble::Told;
-use super::{Shared, ending, events};
-use crate::identity::entry::{BoundPod, IssueError, PodKey, Standing};
-use crate::kubernetes::Refusal;
+use super::{ISSUER, Shared, ending, events};
+use crate::identity::entry::{BoundPod, IssueError, Standing};
+use crate::kubernetes::{Refusal, only_this};
 
 /// Changes that come together are looked at together.
 const TOGETHER: Duration = Duration::from_millis(10);
 /// Entries without a Pod are looked for so often; they go at the second look (NEW-75).
 const SWEEP: Duration = Duration::from_secs(30);
-/// For a call of the issuer.
-const ISSUER: Duration = Duration::from_secs(30);
 /// Nothing is due before this.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -92,12 +90,7 @@ async fn carry_out(shared: &Arc<Shared>, pod: &Arc<Seen>, chore: Chore) {
 
 async fn bind(shared: &Arc<Shared>, pod: &Arc<Seen>) {
     let (Some(node), Ok(record)) = (pod.node.clone(), shared.record(pod)) else { return };
-    let bound = BoundPod {
-        key: PodKey { name: pod.name.clone(), uid: pod.uid.clone() },
-        node,
-        assignment: record.id,
-        spiffe_id: record.spiffe_id.clone(),
-    };
+    let bound = BoundPod { key: pod.key(), node, assignment: record.id, spiffe_id: record.spiffe_id.clone() };
     let standing = timeout(ISSUER, shared.issuer.bind(bound))
         .await
         .unwrap_or_else(|_| Err(IssueError::Later { cause: format!("no answer within {} s", ISSUER.as_secs()) }));
@@ -137,9 +130,9 @@ async fn bind(shared: &Arc<Shared>, pod: &Arc<Seen>) {
 async fn drop_secret(shared: &Shared, pod: &Seen) {
     let known = shared.with_care(&pod.uid, |care| care.secret.clone());
     let dropped = match known {
-        Secret::Written(uid) if !uid.is_empty() => delete_secret(shared, pod, uid).await,
+        Secret::Written(uid @ Some(_)) => delete_secret(shared, pod, uid).await,
         Secret::Gone => Ok(()),
-        Secret::Written(_) | Secret::Unknown => find_and_delete_secret(shared, pod).await,
+        Secret::Written(None) | Secret::Unknown => find_and_delete_secret(shared, pod).await,
     };
     shared.with_care(&pod.uid, |care| match dropped {
         Ok(()) => {
@@ -161,7 +154,9 @@ async fn find_and_delete_secret(shared: &Shared, pod: &Seen) -> Result<(), Refus
         Ok(found) => {
             let owners = found.metadata.owner_references.unwrap_or_default();
             match found.metadata.uid {
-                Some(uid) if owners.iter().any(|owner| owner.uid == pod.uid) => delete_secret(shared, pod, uid).await,
+                Some(uid) if owners.iter().any(|owner| owner.uid == pod.uid) => {
+                    delete_secret(shared, pod, Some(uid)).await
+                }
                 _ => Ok(()),
             }
         }
@@ -170,10 +165,9 @@ async fn find_and_delete_secret(shared: &Shared, pod: &Seen) -> Result<(), Refus
     }
 }
 
-async fn delete_secret(shared: &Shared, pod: &Seen, uid: String) -> Result<(), Refusal> {
-    let only_that = Preconditions { uid: Some(uid), resource_version: None };
-    let params = DeleteParams::default().preconditions(only_that);
-    match shared.cluster.within(shared.secrets.delete(&pod.name, &params)).await {
+/// The Secret of a Pod's name, if it has this UID; one that is not there is success.
+pub(super) async fn delete_secret(shared: &Shared, pod: &Seen, uid: Option<String>) -> Result<(), Refusal> {
+    match shared.cluster.within(shared.secrets.delete(&pod.name, &only_this(uid))).await {
         Ok(_) => Ok(()),
         Err(refusal) if refusal.is_not_found() => Ok(()),
         Err(refusal) => Err(refusal),
@@ -223,7 +217,7 @@ pub(super) async fn sweep(shared: &Shared) {
         return;
     }
     let pods = shared.observatory.store().pods();
-    let live = pods.iter().map(|pod| PodKey { name: pod.name.clone(), uid: pod.uid.clone() }).collect();
+    let live = pods.iter().map(|pod| pod.key()).collect();
     match timeout(ISSUER, shared.issuer.sweep(live)).await {
         Ok(Ok(0)) => {}
         Ok(Ok(count)) => tracing::info!(component = "lifecycle", count, "identity entries without a Pod were removed"),

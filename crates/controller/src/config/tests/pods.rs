@@ -1,6 +1,7 @@
 //! Settings of executors in Pods, and of who leads.
 
 use super::*;
+use crate::gitea::OnCancel;
 
 const DIGEST: &str =
     "registry.example.org/ci/executor@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -34,7 +35,7 @@ fn a_complete_configuration_of_pods() {
     let pods = config.pods.unwrap();
     assert_eq!((pods.namespace.as_str(), pods.service_account.as_str()), ("gitea-actions", "gitea-task-executor"));
     assert_eq!((pods.uid.get(), pods.pending.as_secs()), (2000, 900));
-    assert_eq!((pods.volume, pods.runner_version.reports_cancel()), (SpiffeVolume::Csi, false));
+    assert_eq!((pods.volume, pods.runner_version.on_cancel()), (SpiffeVolume::Csi, OnCancel::Stops));
     assert_eq!(pods.identity.means, IdentityMeans::Entries { class: "spire-mgmt-spire".to_owned() });
     assert_eq!(pods.identity.parent, EntryParent::OfNode { cluster: "prod".parse().unwrap() });
     assert_eq!(pods.access, ClusterAccess { api: None, ca: None, token: None });
@@ -67,8 +68,8 @@ fn wrong_settings_of_pods() {
 /// NEW-25: from 2.0.0 on the runner in the image reports the end of a cancelled job itself.
 #[test]
 fn the_runner_in_the_image_is_known_by_its_version() {
-    for (version, reports) in [("1.0.8", false), ("v2.0.0", true), ("3.1.0", true)] {
-        assert_eq!(pods(&[("POD_RUNNER_VERSION", version)]).pods.unwrap().runner_version.reports_cancel(), reports);
+    for (version, wanted) in [("1.0.8", OnCancel::Stops), ("v2.0.0", OnCancel::Reports), ("3.1.0", OnCancel::Reports)] {
+        assert_eq!(pods(&[("POD_RUNNER_VERSION", version)]).pods.unwrap().runner_version.on_cancel(), wanted);
     }
 }
 

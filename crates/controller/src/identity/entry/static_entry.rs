@@ -21,14 +21,14 @@ use domain::metadata::entry;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{ListParams, PostParams};
 use kube::core::DynamicObject;
 
 use super::content::EntryRules;
 use super::orphans::Orphans;
 use super::parent::Parents;
 use super::{BoundPod, IdentityIssuer, IssueError, PodKey, Standing};
-use crate::kubernetes::{Cluster, Refusal, RefusalKind};
+use crate::kubernetes::{Cluster, Refusal, RefusalKind, only_this};
 use object::Found;
 
 /// Entries in one page of a list.
@@ -148,9 +148,7 @@ impl StaticEntries {
 
     /// Whether no object of that name and UID is left; else another object has the name.
     async fn delete(&self, name: &str, uid: &str) -> Result<bool, IssueError> {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.cluster.within(self.api().delete(name, &how)).await {
+        match self.cluster.within(self.api().delete(name, &only_this(Some(uid.to_owned())))).await {
             Ok(_) => Ok(true),
             Err(refusal) if refusal.is_not_found() => Ok(true),
             Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(false),

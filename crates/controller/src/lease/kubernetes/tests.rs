@@ -11,44 +11,21 @@ use serde_json::{Value, json};
 use testkit::kubernetes::{Kubernetes, Resource, Verb};
 use tokio::time::timeout;
 
-use super::super::{Act, Fenced, Lost, Tenure};
+use super::super::testing::{LONG, SHORT, SOON, leads, lost, still_leads, times, until};
+use super::super::{Act, Fenced, Lost};
 use super::*;
 use crate::kubernetes::testing::connect;
 
 const NAMESPACE: &str = "gitea-actions";
 const NAME: &str = "dynamic-runner-scheduler-one";
 
-/// For what must not wait for the end of a lease: far shorter than [`LONG`].
-const SOON: Duration = Duration::from_secs(20);
-
-/// Nothing expires within a test.
-const LONG: Times = times(60_000, 40_000, 100);
-
-/// What a busy machine can hold, and a test can wait for.
-const SHORT: Times = times(3_000, 2_000, 100);
-
-const fn times(lease: u64, renew_deadline: u64, retry: u64) -> Times {
-    let ms = Duration::from_millis;
-    Times { lease: ms(lease), renew_deadline: ms(renew_deadline), retry: ms(retry) }
-}
-
 /// A replica with a connection of its own.
 fn replica(double: &Kubernetes, holder: &str, times: Times) -> KubernetesLease {
     KubernetesLease::new(connect(double, NAMESPACE), &"one".parse().unwrap(), holder).with_times(times)
 }
 
-async fn leads(replica: &KubernetesLease) -> Held {
-    timeout(SOON, replica.acquire()).await.unwrap().unwrap()
-}
-
-/// Becomes ready with what was lost.
-async fn lost(held: &Held) -> Lost {
-    timeout(SOON, held.lost()).await.unwrap();
-    held.tenure().over().unwrap()
-}
-
 /// Waits for this.
-async fn until(condition: impl Fn() -> bool) {
+async fn comes_true(condition: impl Fn() -> bool) {
     let wait = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -59,7 +36,7 @@ async fn until(condition: impl Fn() -> bool) {
 
 /// Waits until it decides nothing any more, although nobody else leads.
 async fn rests(held: &Held) {
-    until(|| held.tenure().permits(Act::Decide) == Err(Fenced::InDoubt)).await;
+    until(held, Act::Decide, Err(Fenced::InDoubt)).await;
 }
 
 /// Waits for so many more calls of this kind.
@@ -90,8 +67,4 @@ fn spec(double: &Kubernetes) -> Value {
 /// Somebody else writes himself in, past all rules.
 fn steal(double: &Kubernetes, holder: &str) {
     double.edit(Resource::Leases, NAME, |lease| lease["spec"]["holderIdentity"] = json!(holder));
-}
-
-fn still_leads(tenure: &Tenure) {
-    assert_eq!(tenure.permits(Act::Decide), Ok(()));
 }

@@ -13,18 +13,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use domain::capability::{Capability, Key, KeyRing};
-use domain::id::{AssignmentId, Backend as BackendKind, Epoch, PayloadDigest, TaskId};
+use domain::id::{Backend as BackendKind, PayloadDigest};
 use domain::metadata::ExecutorRecord;
 use futures::FutureExt as _;
 use tempfile::TempDir;
 
 use super::process::{Process, signal};
 use super::*;
-use crate::backend::contract;
-
-/// Enough for a machine under load; nothing waits for so long when all is well.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::backend::samples::{PATIENCE, launch_of, name, state, state_after_nudge, until};
+use crate::backend::{contract, samples};
 
 /// Not a test of its own: the supervisors of the other tests.
 #[test]
@@ -110,7 +107,7 @@ impl Host {
     async fn number(&self, name: &str, file: &str) -> i32 {
         let path = self.folder(name).work().join(file);
         let mut number = None;
-        until(async || {
+        until(&format!("there is a number in {file}"), async || {
             number = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
             number.is_some()
         })
@@ -160,69 +157,11 @@ impl Drop for Lives {
 }
 
 fn record(n: i64) -> ExecutorRecord {
-    ExecutorRecord {
-        id: AssignmentId::of(TaskId::try_from(n).unwrap()),
-        instance: "here".parse().unwrap(),
-        backend: BackendKind::Local,
-        epoch: Epoch::FIRST,
-        digest: PayloadDigest::of(format!("task {n}").as_bytes()),
-        repository: "owner/name".parse().unwrap(),
-        job_key: "build".parse().unwrap(),
-        spiffe_id: "spiffe://example.org/ci/owner/name/build".parse().unwrap(),
-        fetched_at: "2026-01-02T03:04:05Z".parse().unwrap(),
-        deadline: "2026-01-02T06:04:05Z".parse().unwrap(),
-        claim: None,
-        interrupted_at: None,
-        steps: None,
-        terminal: false,
-    }
-}
-
-fn name(n: i64) -> String {
-    format!("gitea-task-{n}-here-e1")
+    samples::record(BackendKind::Local, n)
 }
 
 fn launch(n: i64) -> Launch {
     launch_of(record(n))
-}
-
-fn launch_of(record: ExecutorRecord) -> Launch {
-    let capability = capability(&record);
-    Launch { record, labels: vec!["self-hosted".to_owned(), "local".to_owned()], capability }
-}
-
-fn capability(record: &ExecutorRecord) -> Capability {
-    let key = Key::new("k".repeat(32).as_bytes()).unwrap();
-    KeyRing::new(key, None).issue(&record.instance, record.id, record.epoch, record.deadline)
-}
-
-async fn until(mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-async fn state(backend: &LocalBackend, name: &str) -> Option<ExecutorState> {
-    backend.list().await.unwrap().into_iter().find(|observed| observed.name == name).map(|observed| observed.state)
-}
-
-/// Awaits the nudges until the executor is in a state like that.
-async fn state_after_nudge(
-    backend: &LocalBackend,
-    name: &str,
-    wanted: impl Fn(&ExecutorState) -> bool,
-) -> ExecutorState {
-    let nudged = async {
-        loop {
-            if let Some(state) = state(backend, name).await.filter(&wanted) {
-                return state;
-            }
-            backend.changed().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, nudged).await.unwrap()
 }
 
 async fn exit_after_nudge(backend: &LocalBackend, name: &str) -> crate::backend::Exit {

@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use domain::capability::{Capability, Key, KeyRing};
-use domain::id::{AssignmentId, Backend as BackendKind, Epoch, PayloadDigest, TaskId};
+use domain::id::Backend as BackendKind;
 use domain::identity::{IdentityCase, IdentityRules};
 use domain::metadata::{Claim, ExecutorRecord};
 use futures::FutureExt as _;
@@ -21,12 +20,10 @@ use testkit::kubernetes::{Kubernetes, Resource};
 use super::privileged::PrivilegedPolicy;
 use super::template::PodTemplate;
 use super::*;
-use crate::backend::{ExecutorState, contract};
+pub(super) use crate::backend::samples::{launch_of, name, state, state_after_nudge, until};
+use crate::backend::{ExecutorState, contract, samples};
 use crate::config::{ClusterAccess, SpiffeVolume};
 use crate::identity::entry::{BoundPod, IssueError, PodKey, Standing};
-
-/// Enough for a machine under load; nothing waits for so long when all is well.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An issuer that remembers what it was asked for.
 #[derive(Default)]
@@ -111,76 +108,18 @@ pub(super) fn recipe() -> Recipe {
 }
 
 pub(in crate::backend::pod) fn record(n: i64) -> ExecutorRecord {
-    ExecutorRecord {
-        id: AssignmentId::of(TaskId::try_from(n).unwrap()),
-        instance: "here".parse().unwrap(),
-        backend: BackendKind::Pod,
-        epoch: Epoch::FIRST,
-        digest: PayloadDigest::of(format!("task {n}").as_bytes()),
-        repository: "owner/name".parse().unwrap(),
-        job_key: "build".parse().unwrap(),
-        spiffe_id: "spiffe://example.org/ci/owner/name/build".parse().unwrap(),
-        fetched_at: "2026-01-02T03:04:05Z".parse().unwrap(),
-        deadline: "2026-01-02T06:04:05Z".parse().unwrap(),
-        claim: None,
-        interrupted_at: None,
-        steps: None,
-        terminal: false,
-    }
-}
-
-pub(super) fn name(n: i64) -> String {
-    format!("gitea-task-{n}-here-e1")
+    samples::record(BackendKind::Pod, n)
 }
 
 pub(super) fn launch(n: i64) -> Launch {
     launch_of(record(n))
 }
 
-pub(super) fn launch_of(record: ExecutorRecord) -> Launch {
-    let capability = capability(&record);
-    Launch { record, labels: vec!["self-hosted".to_owned(), "pod".to_owned()], capability }
-}
-
-pub(super) fn capability(record: &ExecutorRecord) -> Capability {
-    let key = Key::new("k".repeat(32).as_bytes()).unwrap();
-    KeyRing::new(key, None).issue(&record.instance, record.id, record.epoch, record.deadline)
-}
-
 pub(super) fn claim() -> Mark {
     Mark::Claimed(Claim { at: "2026-01-02T03:05:00Z".parse().unwrap(), log_shift: 3 })
-}
-
-pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(tokio::time::Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Calls until the executor is ready.
 pub(super) async fn ready(backend: &PodBackend, n: i64) {
     until("ready", async || backend.ensure(launch(n)).await.unwrap() == Ensured::Ready).await;
-}
-
-pub(super) async fn state(backend: &PodBackend, name: &str) -> Option<ExecutorState> {
-    backend.list().await.unwrap().into_iter().find(|observed| observed.name == name).map(|observed| observed.state)
-}
-
-/// Lists at every nudge until the executor is in a state like that.
-pub(super) async fn state_after_nudge(
-    backend: &PodBackend,
-    name: &str,
-    wanted: impl Fn(&ExecutorState) -> bool,
-) -> ExecutorState {
-    let nudged = async {
-        loop {
-            if let Some(state) = state(backend, name).await.filter(&wanted) {
-                return state;
-            }
-            backend.changed().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, nudged).await.unwrap()
 }

@@ -72,7 +72,7 @@ async fn in_a_long_outage_nobody_decides() {
         assert!(!next.is_finished());
         double.set_away(Away::No);
         let decides = || held.tenure().permits(Act::Decide).is_ok();
-        until(|| decides() || next.is_finished()).await;
+        comes_true(|| decides() || next.is_finished()).await;
         if !decides() {
             let next = next.await.unwrap();
             assert!(matches!(lost(&held).await, Lost::Taken { .. }));
