@@ -1,8 +1,8 @@
 //! What a workflow's author sees of jobs in Pods.
 
-use testkit::real::{Seen, eventually};
+use testkit::real::{Gate, Run};
 
-use crate::site::{JOB, NAMESPACE, Site};
+use crate::site::{JOB, NAMESPACE, Site, said};
 
 const SMOKE: &str = "
 on: push
@@ -31,12 +31,16 @@ jobs:
   long:
     runs-on: pod
     steps:
-      - run: echo before; sleep 40; echo after
+      - run: |
+          echo be''fore
+          GATE
+          echo af''ter
 ";
 
-/// WFL-1, POD-2, POD-4, EXE-7, IMG-1, NEW-69, NEW-72, NEW-78: with the rights of the shipped manifests a job runs in a real
+/// WFL-1, POD-2, POD-4, EXE-7, IMG-1, NEW-68, NEW-69, NEW-72, NEW-78, F68: with the rights of the shipped manifests a job runs in a real
 /// Pod as user 2000 with the SVID of its repository and job from a real SPIRE, a killed controller costs another one
-/// nothing, a Pod that somebody deletes is told on the job's page, and nothing is left.
+/// nothing, a Pod that somebody deletes is told on the job's page, a step that uses up its Pod's memory is killed
+/// and fails, and nothing is left.
 #[tokio::test]
 #[ignore = "needs a real Kubernetes: cargo xtask test --only kubernetes"]
 async fn jobs_in_real_pods() {
@@ -46,45 +50,33 @@ async fn jobs_in_real_pods() {
     assert!(page.contains("spiffe://td.test/ci/acme/app/smoke"), "{page}");
     site.nothing_left().await;
 
-    let run = site.push(LONG).await;
-    running(&site).await;
+    let (run, gate) = waiting(&site).await;
     site.kill9().await;
     site.restart();
+    gate.open();
     let page = site.ends(&run, "success").await;
-    assert!(page.contains("before") && page.contains("after"), "{page}");
+    assert!(said(&page, "before") == 1 && said(&page, "after") == 1, "{page}");
     site.nothing_left().await;
 
-    let run = site.push(LONG).await;
-    let pod = running(&site).await;
+    let (run, _gate) = waiting(&site).await;
+    let pod = site.claimed_pod().await;
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}");
     site.cluster.admin().delete(&path, &serde_json::json!({"gracePeriodSeconds": 0})).await.unwrap();
     let page = site.ends(&run, "failure").await;
     assert!(page.contains("executor_deleted") || page.contains("interrupted"), "{page}");
     site.nothing_left().await;
-}
 
-/// NEW-68, F68: a step that uses up its Pod's memory is killed and fails; the executor lives on and reports it.
-#[tokio::test]
-#[ignore = "needs a real Kubernetes: cargo xtask test --only kubernetes"]
-async fn out_of_memory_in_a_real_pod() {
-    let site = Site::start(&[]).await;
+    // The executor lives on and reports it.
     let run = site.push(FAILS_IN_MEMORY).await;
     let page = site.ends(&run, "failure").await;
     assert!(page.contains("137"), "{page}");
     site.nothing_left().await;
 }
 
-/// Waits until the only Pod's job has begun, and names the Pod.
-async fn running(site: &Site) -> String {
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
-    let claimed = eventually("a Pod is claimed", JOB, async || {
-        let list = site.cluster.admin().get(&path).await.unwrap().object(&path).unwrap();
-        let pods = list["items"].as_array().cloned().unwrap_or_default();
-        let claimed = pods.iter().find(|pod| pod["metadata"]["labels"]["ci.ddupan.top/claimed"] == "true");
-        Ok(match claimed.and_then(|pod| pod["metadata"]["name"].as_str()) {
-            Some(name) => Seen::Done(name.to_owned()),
-            None => Seen::NotYet(format!("{} Pods", pods.len())),
-        })
-    });
-    claimed.await.unwrap()
+/// A job that waits in its step.
+async fn waiting(site: &Site) -> (Run, Gate) {
+    let gate = Gate::at(site.cluster.host_address()).await.unwrap();
+    let run = site.push(&LONG.replace("GATE", &gate.wait_here())).await;
+    gate.arrived(1, JOB).await.unwrap_or_else(|error| panic!("{error}\n{}", site.log_end()));
+    (run, gate)
 }

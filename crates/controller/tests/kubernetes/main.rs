@@ -7,4 +7,8 @@
 
 mod jobs;
 mod manifests;
+mod rights;
+mod seat;
 mod site;
+mod trouble;
+mod upheaval;

@@ -27,6 +27,15 @@ fn collection(object: &Value) -> Option<String> {
     })
 }
 
+/// The rules of the only object of this kind, `Role` or `ClusterRole`.
+pub(crate) fn rules(kind: &str) -> Value {
+    let objects = MANIFESTS.split("\n---\n").filter(|text| text.contains("rules:"));
+    let objects = objects.map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
+    let mut found: Vec<Value> = objects.filter(|object| object["kind"] == kind).collect();
+    assert_eq!(found.len(), 1, "{kind}");
+    found.remove(0)["rules"].take()
+}
+
 /// Makes every object of the manifests; the controllers themselves run on this machine, so that there are none of them.
 pub(crate) async fn apply(client: &Client) {
     for text in MANIFESTS.split("\n---\n").filter(|text| text.contains("kind:")) {

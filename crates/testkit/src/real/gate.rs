@@ -1,5 +1,6 @@
 //! A gate that a job step waits at, so that a test acts in the middle of a job without guessing times.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
@@ -10,32 +11,41 @@ use tokio::time::timeout;
 
 use super::Error;
 
-/// A closed gate on the loopback interface. Dropping it cuts off who still waits.
+/// A closed gate. Dropping it cuts off who still waits.
 pub struct Gate {
-    port: u16,
+    address: SocketAddr,
     arrived: watch::Receiver<usize>,
     open: watch::Sender<bool>,
     keeper: JoinHandle<()>,
 }
 
 impl Gate {
-    /// A new, closed gate.
+    /// A new, closed gate on the loopback interface.
     ///
     /// # Errors
-    /// No loopback port can be had.
+    /// No port can be had.
     pub async fn new() -> Result<Self, Error> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Error::system("listen for a gate"))?;
-        let port = listener.local_addr().map_err(Error::system("address of a gate"))?.port();
+        Self::at(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// The same at another address of this machine.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub async fn at(address: Ipv4Addr) -> Result<Self, Error> {
+        let listener = TcpListener::bind((address, 0)).await.map_err(Error::system("listen for a gate"))?;
+        let address = listener.local_addr().map_err(Error::system("address of a gate"))?;
         let (count, arrived) = watch::channel(0);
         let (open, opened) = watch::channel(false);
         let keeper = tokio::spawn(keep(listener, count, opened));
-        Ok(Self { port, arrived, open, keeper })
+        Ok(Self { address, arrived, open, keeper })
     }
 
     /// The line of bash that waits at this gate; it fails when the gate is gone.
     #[must_use]
     pub fn wait_here(&self) -> String {
-        format!("exec 9<>/dev/tcp/127.0.0.1/{} && read -r word <&9 && test \"$word\" = open && exec 9>&-", self.port)
+        let (host, port) = (self.address.ip(), self.address.port());
+        format!("exec 9<>/dev/tcp/{host}/{port} && read -r word <&9 && test \"$word\" = open && exec 9>&-")
     }
 
     /// Returns when `count` arrivals were seen since the gate was made.

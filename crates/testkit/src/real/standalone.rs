@@ -116,6 +116,16 @@ impl Standalone {
         self.settings.capacity = capacity;
     }
 
+    /// From the next start on: this setting, in place of an earlier value.
+    pub fn set(&mut self, name: &str, value: &str) {
+        let (arguments, begin) = (&mut self.settings.arguments, format!("{name}="));
+        let new = format!("{begin}{value}");
+        match arguments.iter_mut().find(|argument| argument.starts_with(&begin)) {
+            Some(argument) => *argument = new,
+            None => arguments.extend(["--set".to_owned(), new]),
+        }
+    }
+
     /// Waits until Gitea sees a runner online that declares `label`.
     ///
     /// # Errors

@@ -332,6 +332,15 @@ impl World {
         self.restart();
     }
 
+    /// As [`World::restart`], from here on with this setting.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn restart_set(&mut self, name: &str, value: &str) {
+        self.controller.set(name, value);
+        self.restart();
+    }
+
     /// As [`World::restart`], from here on with this program: another version of ours.
     ///
     /// # Panics

@@ -72,10 +72,13 @@ disabled_plugins = [
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{cni}"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{registries}"
 "#,
         root = layout.text("containerd"),
         socket = layout.text("run/containerd.sock"),
         cni = layout.text("cni/net.d"),
+        registries = layout.text("registries"),
     )
 }
 

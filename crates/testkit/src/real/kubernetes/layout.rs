@@ -78,8 +78,19 @@ pub(super) struct Layout(PathBuf);
 impl Layout {
     pub(super) fn new(folder: &Path) -> Result<Self, Error> {
         let layout = Self(folder.to_owned());
-        let folders =
-            ["pki", "log/pods", "log/containers", "etcd", "kubelet", "containerd", "run", "cni/net.d", "pid", "images"];
+        let folders = [
+            "pki",
+            "log/pods",
+            "log/containers",
+            "etcd",
+            "kubelet",
+            "containerd",
+            "run",
+            "cni/net.d",
+            "pid",
+            "images",
+            "registries",
+        ];
         for name in folders {
             let path = layout.path(name);
             std::fs::create_dir_all(&path).map_err(Error::system(format!("make {}", path.display())))?;

@@ -38,7 +38,7 @@ use files::PAUSE_IMAGE;
 use keys::Keys;
 use layout::{Layout, NODE, Net};
 use room::Room;
-use service::{Blow, Programs};
+use service::{Blow, Frost, Programs};
 
 /// On an idle machine 5 s; a loaded one takes several times as long.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -349,6 +349,34 @@ impl Cluster {
     /// As [`Self::stop_service`].
     pub async fn kill_service(&mut self, service: Service) -> Result<(), Error> {
         self.programs.end(&self.layout, &self.room, service.name(), Blow::Kill).await
+    }
+
+    /// Makes a program stand still (SIGSTOP): whoever asks it gets no answer.
+    ///
+    /// # Errors
+    /// It was never started.
+    pub async fn freeze_service(&mut self, service: Service) -> Result<(), Error> {
+        self.programs.frost(&self.layout, &self.room, service.name(), Frost::Freeze).await
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// As [`Self::freeze_service`].
+    pub async fn thaw_service(&mut self, service: Service) -> Result<(), Error> {
+        self.programs.frost(&self.layout, &self.room, service.name(), Frost::Thaw).await
+    }
+
+    /// Lets the node pull the images of this host from a server, whose URL may be `http://`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn registry(&self, host: &str, url: &str) -> Result<(), Error> {
+        let folder = self.layout.path("registries").join(host);
+        std::fs::create_dir_all(&folder).map_err(Error::system("make a folder"))?;
+        // Without a `host` it takes the whole file for broken, and goes to the name itself.
+        let hosts = format!("server = \"{url}\"\n[host.\"{url}\"]\ncapabilities = [\"pull\", \"resolve\"]\n");
+        std::fs::write(folder.join("hosts.toml"), hosts).map_err(Error::system("write hosts.toml"))
     }
 
     /// Whether a program runs.

@@ -69,6 +69,15 @@ impl Room {
             run(command, PREPARE_LIMIT).await.map(drop)
         };
         let (cable, first) = (net.cable(), self.first);
+        // The kernel takes the cable of an ended cluster away some time after its last process.
+        eventually("the old cluster's cable is gone", PREPARE_LIMIT, async || {
+            if !Path::new("/sys/class/net").join(&cable).exists() {
+                return Ok(Seen::Done(()));
+            }
+            let deleted = ip(&format!("link delete {cable}")).await;
+            Ok(Seen::NotYet(format!("{deleted:?}")))
+        })
+        .await?;
         ip(&format!("link add {cable} type veth peer name eth0 netns {first}")).await?;
         ip(&format!("addr add {}/30 dev {cable}", net.host())).await?;
         ip(&format!("link set {cable} up")).await?;

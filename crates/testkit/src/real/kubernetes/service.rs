@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::layout::Layout;
 use super::room::Room;
 use super::run;
@@ -70,6 +72,15 @@ pub(super) enum Blow {
     Kill,
 }
 
+/// What makes a program neither work nor end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Frost {
+    /// SIGSTOP.
+    Freeze,
+    /// SIGCONT.
+    Thaw,
+}
+
 /// Programs that run in a room, by name. Their pid files hold pids of the room, so that a stale one hits nothing outside.
 #[derive(Default)]
 pub(super) struct Programs(BTreeMap<String, Child>);
@@ -110,12 +121,9 @@ impl Programs {
         if !self.runs(name) {
             return Ok(());
         }
-        let path = layout.path("pid").join(name);
-        let pid = std::fs::read_to_string(&path).map_err(Error::system(format!("read {}", path.display())))?;
-        let mut kill = room.inside("kill");
-        kill.args([if blow == Blow::Stop { "-TERM" } else { "-KILL" }, pid.trim()]);
         // It may have ended meanwhile; the wait shows it.
-        let _ = run(kill, STOP_LIMIT).await;
+        let _ = signal(layout, room, name, if blow == Blow::Stop { "-TERM" } else { "-KILL" }).await;
+        self.wake(name);
         eventually(&format!("{name} has ended"), STOP_LIMIT, async || {
             Ok(if self.runs(name) { Seen::NotYet("it runs".to_owned()) } else { Seen::Done(()) })
         })
@@ -123,4 +131,28 @@ impl Programs {
         self.0.remove(name);
         Ok(())
     }
+    /// Makes a program stand still, or go on.
+    pub(super) async fn frost(&self, layout: &Layout, room: &Room, name: &str, frost: Frost) -> Result<(), Error> {
+        let sent = signal(layout, room, name, if frost == Frost::Freeze { "-STOP" } else { "-CONT" }).await;
+        if frost == Frost::Thaw {
+            self.wake(name);
+        }
+        sent
+    }
+
+    /// `nsenter` stands still with its program, and hears of nothing then.
+    fn wake(&self, name: &str) {
+        let pid = self.0.get(name).and_then(|child| Pid::from_raw(i32::try_from(child.id()).ok()?));
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+}
+
+async fn signal(layout: &Layout, room: &Room, name: &str, signal: &str) -> Result<(), Error> {
+    let path = layout.path("pid").join(name);
+    let pid = std::fs::read_to_string(&path).map_err(Error::system(format!("read {}", path.display())))?;
+    let mut kill = room.inside("kill");
+    kill.args([signal, pid.trim()]);
+    run(kill, STOP_LIMIT).await.map(drop)
 }

@@ -1,0 +1,130 @@
+//! A cluster that changes under a job: its API server is away, its node is drained or lost, a Pod does not go.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::real::kubernetes::Service;
+use testkit::real::{Gate, Run, Seen, eventually};
+
+use crate::site::{JOB, NAMESPACE, Site, said};
+
+/// Words as they are said are not found in the script, which is shown as well.
+const WORKFLOW: &str = "
+on: push
+jobs:
+  long:
+    runs-on: pod
+    steps:
+      - run: |
+          echo be''fore
+          GATE
+          echo af''ter
+";
+
+/// A lost node is given up at once.
+const IMPATIENT: &str = "spec: {tolerations: [
+  {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1},
+  {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 1}]}";
+
+/// A job that waits in its first step.
+struct Waiting {
+    run: Run,
+    gate: Gate,
+    pod: String,
+}
+
+async fn waiting(site: &Site) -> Waiting {
+    let gate = Gate::at(site.cluster.host_address()).await.unwrap();
+    let run = site.push(&WORKFLOW.replace("GATE", &gate.wait_here())).await;
+    gate.arrived(1, JOB).await.unwrap_or_else(|error| panic!("{error}\n{}", site.log_end()));
+    Waiting { run, gate, pod: site.claimed_pod().await }
+}
+
+fn path(pod: &str) -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}")
+}
+
+/// NEW-62, NEW-65, F62, T42: an API server that hangs and then is gone costs a job nothing, which even ends meanwhile; no second
+/// Pod is made. NEW-55, NEW-73, F74, T54: a Pod that a finalizer of somebody else keeps holds its slot and no other.
+/// T57, NEW-158: a drain interrupts a job, whose page says so. NEW-66, F62, T7: a lost node is named.
+#[tokio::test]
+#[ignore = "needs a real Kubernetes: cargo xtask test --only kubernetes"]
+async fn jobs_in_an_upheaval() {
+    let folder = tempfile::tempdir().unwrap();
+    let template = folder.path().join("template");
+    std::fs::write(&template, IMPATIENT).unwrap();
+    let settings = [("POD_TEMPLATE_FILE", template.to_str().unwrap()), ("LEADER_ELECTION", "kubernetes")];
+    let mut site = Site::start(&settings).await;
+    an_api_server_that_is_away(&mut site).await;
+    a_drain(&site).await;
+    a_pod_that_does_not_go(&site).await;
+    a_lost_node(&mut site).await;
+}
+
+async fn an_api_server_that_is_away(site: &mut Site) {
+    let job = waiting(site).await;
+    site.cluster.freeze_service(Service::ApiServer).await.unwrap();
+    // Not a wait for anything: this is the outage, longer than a leader decides without its Lease.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    site.cluster.kill_service(Service::ApiServer).await.unwrap();
+    job.gate.open();
+    let page = site.ends(&job.run, "success").await;
+    site.cluster.start_service(Service::ApiServer).await.unwrap();
+    site.cluster.api_ready().await.unwrap();
+    assert!(said(&page, "before") == 1 && said(&page, "after") == 1, "{page}");
+    site.nothing_left().await;
+    let made = site.calls("create", "pods");
+    assert_eq!(made.len(), 1, "{made:#?}");
+}
+
+async fn a_drain(site: &Site) {
+    let job = waiting(site).await;
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": job.pod, "namespace": NAMESPACE}});
+    let evicted = format!("{}/eviction", path(&job.pod));
+    site.cluster.admin().post(&evicted, &eviction).await.unwrap().object(&evicted).unwrap();
+    let page = site.ends(&job.run, "failure").await;
+    assert!(page.contains("interrupted") && said(&page, "after") == 0, "{page}");
+    site.nothing_left().await;
+}
+
+async fn a_pod_that_does_not_go(site: &Site) {
+    let job = waiting(site).await;
+    let hold = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
+    let held = path(&job.pod);
+    site.cluster.admin().patch(&held, &hold(json!(["example.org/hold"]))).await.unwrap().object(&held).unwrap();
+    job.gate.open();
+    site.ends(&job.run, "success").await;
+    let told = eventually("the log names the finalizer", JOB, async || {
+        let log = site.log_end();
+        Ok(if log.contains("finalizers keep it: example.org/hold") { Seen::Done(()) } else { Seen::NotYet(log) })
+    });
+    told.await.unwrap();
+    assert_eq!(site.used_slots().await, 1);
+    // The other slot is as good as before.
+    let next = waiting(site).await;
+    assert_eq!(site.used_slots().await, 2);
+    next.gate.open();
+    site.ends(&next.run, "success").await;
+    site.cluster.admin().patch(&held, &hold(Value::Null)).await.unwrap().object(&held).unwrap();
+    site.nothing_left().await;
+    let free = eventually("all slots are free", JOB, async || {
+        Ok(match site.used_slots().await {
+            0 => Seen::Done(()),
+            used => Seen::NotYet(used.to_string()),
+        })
+    });
+    free.await.unwrap();
+}
+
+async fn a_lost_node(site: &mut Site) {
+    // Beside a healthy one; else Kubernetes takes it for a broken network, and does nothing.
+    let _spare = site.cluster.spare_node().await.unwrap();
+    let job = waiting(site).await;
+    site.cluster.freeze_service(Service::Kubelet).await.unwrap();
+    let page = site.ends(&job.run, "failure").await;
+    assert!(page.contains("node_lost") && page.contains(site.cluster.node()), "{page}");
+    site.cluster.thaw_service(Service::Kubelet).await.unwrap();
+    site.cluster.node_ready().await.unwrap();
+    site.nothing_left().await;
+}
