@@ -23,6 +23,7 @@ pub mod kubernetes;
 pub mod launch;
 pub mod lease;
 pub mod manual;
+pub mod migration;
 pub mod nats;
 pub mod ops;
 pub mod pins;

@@ -27,13 +27,14 @@ use crate::board::Board;
 use crate::chronicle::Chronicle;
 use crate::clock::Clock;
 use crate::config::{self, Config, IsolationKind, table};
-use crate::descriptors::Descriptors;
+use crate::descriptors::{Descriptors, Slots};
 use crate::files;
 use crate::gitea::{Credential, Gitea, OnCancel};
 use crate::identity::entry;
 use crate::identity::{BuiltInIssuer, Lifetimes, OwnIdentity, ServedIdentity, SocketAccess, own_identity};
 use crate::launch::Host;
 use crate::lease::Tenure;
+use crate::migration::{Progress, tell_what_is_left};
 use crate::nats::Connections;
 use crate::ops::liveness::Liveness;
 use crate::ops::metrics::Metrics;
@@ -41,7 +42,7 @@ use crate::ops::readiness::Readiness;
 use crate::ops::status::StatusSnapshot;
 use crate::ops::{self, Ops};
 use crate::queue::embedded::{self, Embedded};
-use crate::queue::jetstream::{self, JetStream};
+use crate::queue::jetstream::{self, EarlierSubject, JetStream};
 use crate::queue::ledger::Ledger;
 use crate::queue::unopened::Unopened;
 use crate::queue::{Queue, QueueError};
@@ -62,6 +63,8 @@ pub(super) struct Parts {
     pub(super) ops: Ops,
     pub(super) gitea: Arc<Gitea>,
     pub(super) queue: Arc<dyn Queue>,
+    /// What the earlier controller left, while it is taken over.
+    pub(super) migration: Option<(EarlierSubject, Arc<Progress>)>,
     pub(super) ledger: Arc<dyn Ledger>,
     /// To NATS, where the queue is there.
     pub(super) nats: Option<Connections>,
@@ -114,7 +117,8 @@ impl Parts {
         let Start { config, place, descriptors, nats, ops_listener } = start;
         let on_this_host = matches!(place, Place::Host { .. });
         let on_cancel = on_cancel(&config, &place);
-        let slots = config.slots().get();
+        let count = config.slots().get();
+        let slots = if on_this_host { Slots::OnThisHost(count) } else { Slots::Elsewhere(count) };
         let (connections, shortage) = (descriptors.connections(slots), descriptors.shortage(slots));
         if let Some(shortage) = &shortage {
             tracing::warn!(component = "controller", "{shortage}");
@@ -127,7 +131,8 @@ impl Parts {
         };
         ops::address::write_down(&config.ops, &ops_listener).map_err(anyhow::Error::msg)?;
         let queue = async { Ok(queue(&config, nats.as_ref(), clock, &tenure).await?) };
-        let ((identity, backend), (queue, ledger)) = tokio::try_join!(executors(&config, place, descriptors), queue)?;
+        let ((identity, backend), Opened { queue, ledger, earlier }) =
+            tokio::try_join!(executors(&config, place, descriptors), queue)?;
         let host = match &nats {
             Some(_) if on_this_host => {
                 Some(Host::of_folder(&config.state_dir, Arc::clone(&ledger)).context("STATE_DIR")?)
@@ -147,13 +152,20 @@ impl Parts {
         let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals], nats.as_ref());
         let sealing = Arc::new(Sealing::new(seals, subject_base(&config), config.instance.clone()));
         let unopened = Arc::new(while_away(|| Unopened::load(Arc::clone(&ledger), metrics.clone())).await?);
-        let ops = operators(&config, &board, metrics, &unopened, clock, shortage);
+        let migration = earlier.map(|earlier| {
+            let progress = Arc::new(Progress::new(earlier.stream(), earlier.subject()));
+            (earlier, progress)
+        });
+        let progress = migration.as_ref().map(|(_, progress)| Arc::clone(progress));
+        let ops =
+            operators(&config, &board, metrics, Apart { unopened: Arc::clone(&unopened), progress }, clock, shortage);
         let tracker = TaskTracker::new();
         Ok(Self {
             board,
             ops,
             gitea,
             queue,
+            migration,
             ledger,
             nats,
             host,
@@ -172,18 +184,25 @@ impl Parts {
     }
 }
 
-/// The engine, and the records beside it.
+/// An open queue.
+struct Opened {
+    queue: Arc<dyn Queue>,
+    /// The records beside it.
+    ledger: Arc<dyn Ledger>,
+    /// What is taken over from the earlier controller.
+    earlier: Option<EarlierSubject>,
+}
+
 async fn queue(
     config: &Config,
     nats: Option<&Connections>,
     clock: Clock,
     tenure: &Tenure,
-) -> Result<(Arc<dyn Queue>, Arc<dyn Ledger>), QueueError> {
+) -> Result<Opened, QueueError> {
     let (config::Queue::JetStream(settings), Some(connections)) = (&config.queue, nats) else {
         let settings = embedded::Settings::new(config.state_dir.join("queue.db"));
         let queue = Embedded::open(embedded::Settings { clock, ..settings }).await?;
-        let ledger = queue.ledger();
-        return Ok((Arc::new(queue), ledger));
+        return Ok(Opened { ledger: queue.ledger(), queue: Arc::new(queue), earlier: None });
     };
     let open = || {
         JetStream::open(jetstream::Settings {
@@ -198,8 +217,15 @@ async fn queue(
         })
     };
     let queue = while_away(open).await?;
-    let ledger = queue.ledger();
-    Ok((Arc::new(queue), ledger))
+    let kind = config.kind();
+    let earlier = match settings.accept_v1 {
+        true => Some(while_away(|| queue.earlier(kind)).await?),
+        false => {
+            while_away(|| tell_what_is_left(&queue, kind)).await?;
+            None
+        }
+    };
+    Ok(Opened { ledger: queue.ledger(), queue: Arc::new(queue), earlier })
 }
 
 fn subject_base(config: &Config) -> &str {
@@ -347,21 +373,27 @@ fn limits(config: &Config, on_cancel: OnCancel) -> Limits {
     }
 }
 
-fn signed(duration: Duration) -> SignedDuration {
+pub(super) fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}
+
+/// What lies beside the board, for `status`.
+struct Apart {
+    unopened: Arc<Unopened>,
+    progress: Option<Arc<Progress>>,
 }
 
 fn operators(
     config: &Config,
     board: &Arc<Board>,
     metrics: Metrics,
-    unopened: &Arc<Unopened>,
+    Apart { unopened, progress }: Apart,
     clock: Clock,
     shortage: Option<String>,
 ) -> Ops {
     let (instance, components) =
         (config.instance.clone(), config.components.iter().map(|c| c.as_str().to_owned()).collect());
-    let (board, unopened, isolation) = (Arc::clone(board), Arc::clone(unopened), config.local.isolation);
+    let (board, isolation) = (Arc::clone(board), config.local.isolation);
     let (room, kind) = (room(config), config.kind());
     let components: Vec<String> = components;
     metrics.isolation(isolation);
@@ -371,7 +403,8 @@ fn operators(
         liveness: Liveness::default(),
         clock,
         snapshot: Arc::new(move |at| StatusSnapshot {
-            set_aside: unopened.set_aside(),
+            set_aside: unopened.set_aside().into_iter().chain(progress.iter().flat_map(|p| p.left())).collect(),
+            migration: progress.as_ref().map(|progress| progress.told()),
             shortage: shortage.clone(),
             ..snapshot(&board, kind, instance.as_str(), components.clone(), &room, isolation, at)
         }),

@@ -4,20 +4,23 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use domain::assignment::Rules;
 use domain::id::Backend;
 use domain::policy::{LabelMap, SelfHosted};
+use jiff::SignedDuration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::gauges::{self, Gauges};
-use super::parts::{Parts, rules};
+use super::parts::{Parts, rules, signed};
 use super::shutdown::Shutdown;
 use super::snapshot::room;
-use crate::config::Component;
+use crate::config::{self, Component};
 use crate::facade::{self, Facade, Upstream};
 use crate::fetch::Fetch;
 use crate::grants::Grants;
 use crate::launch::Launch;
+use crate::migration::Migration;
 use crate::nats::Connections;
 use crate::ops::{self, Ops};
 use crate::pins::Pins;
@@ -46,6 +49,7 @@ pub(super) fn start(mut parts: Parts, upstream: Upstream, shutdown: &Shutdown) -
     let capabilities = Arc::new(OnceLock::new());
     let fetch = Arc::new(fetch(&parts, &capabilities));
     let launch = Arc::new(launch(&mut parts));
+    let migration = migration(&mut parts, &fetch.rules);
     let report = Arc::new(Report {
         board: Arc::clone(&parts.board),
         ops: parts.ops.clone(),
@@ -69,6 +73,10 @@ pub(super) fn start(mut parts: Parts, upstream: Upstream, shutdown: &Shutdown) -
     use Component::Scheduler;
     let worker = worker(kind);
     rooms.spawn(named(Scheduler, "fetch", saying(fetched, async move { fetch.run(stop_fetch).await })));
+    if let Some(migration) = migration {
+        // Like the loop that fetches, it brings tasks in.
+        rooms.spawn(named(Scheduler, "migration", migration.run(shutdown.fetch.clone())));
+    }
     let serving = facade::serve(facade_listener, identity.acceptor(), facade, stop());
     rooms.spawn(named(Scheduler, "facade", saying(shutdown.drained.clone(), serving)));
     rooms.spawn(named(worker, "launch", launch.run(stop())));
@@ -167,6 +175,23 @@ fn launch(parts: &mut Parts) -> Launch {
     }
 }
 
+fn migration(parts: &mut Parts, rules: &Arc<Rules>) -> Option<Migration> {
+    let (subject, progress) = parts.migration.take()?;
+    Some(Migration {
+        subject,
+        gitea: Arc::clone(&parts.gitea),
+        board: Arc::clone(&parts.board),
+        queue: Arc::clone(&parts.queue),
+        ledger: Arc::clone(&parts.ledger),
+        sealing: Arc::clone(&parts.sealing),
+        rules: Arc::clone(rules),
+        // Gitea looks for silent tasks every five minutes.
+        silence: signed(parts.config.gitea.zombie_task_timeout).saturating_add(SignedDuration::from_mins(10)),
+        progress,
+        ops: parts.ops.clone(),
+    })
+}
+
 fn reap(parts: &Parts, facade: Arc<Facade>) -> Reap {
     Reap {
         gitea: Arc::clone(&parts.gitea),
@@ -189,6 +214,7 @@ fn facade(parts: &Parts, upstream: Upstream, capabilities: Arc<OnceLock<Option<S
         kind: parts.config.kind(),
         instance: parts.config.instance.clone(),
         ring: Arc::clone(&parts.ring),
+        accept_form_1: matches!(&parts.config.queue, config::Queue::JetStream(nats) if nats.accept_v1),
         capabilities,
         upstream,
         ops: parts.ops.clone(),

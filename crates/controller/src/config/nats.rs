@@ -26,6 +26,8 @@ pub struct Nats {
     pub stream: StreamName,
     /// What every subject of ours begins with.
     pub subject_base: SubjectBase,
+    /// Whether messages of the earlier controller are taken over (NEW-41).
+    pub accept_v1: bool,
     /// Whose rights the publishing connection has.
     pub producer: Login,
     /// Whose rights the consuming connection has; another user (CFG-3).

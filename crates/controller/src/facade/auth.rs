@@ -80,6 +80,8 @@ impl Caller {
 pub(super) struct Gate {
     pub(super) board: Arc<Board>,
     pub(super) ring: Arc<Ring>,
+    /// During the migration only (§4.3).
+    pub(super) accept_form_1: bool,
     pub(super) instance: InstanceId,
     pub(super) ops: Ops,
     pub(super) shares: Arc<Shares>,
@@ -142,12 +144,20 @@ impl Gate {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let id: AssignmentId = text(ASSIGNMENT_HEADER).and_then(|id| id.parse().ok()).ok_or("assignment")?;
         let capability = text(CAPABILITY_HEADER).ok_or("capability")?;
-        let grant = self.ring.now().verify(capability, &self.instance, id).map_err(|_| "capability")?;
+        let ring = self.ring.now();
+        let grant = ring.verify(capability, &self.instance, id);
+        let earlier = grant.is_err() && self.accept_form_1 && ring.verify_form_1(capability, id);
+        if grant.is_err() && !earlier {
+            return Err("capability");
+        }
         let Peer(peer) = peer.ok_or("identity")?;
         let card = self.board.card(id);
         if card.as_ref().is_some_and(|card| card.spiffe_id != *peer) {
             return Err("identity");
         }
+        // An executor of the earlier controller is none of an incarnation of ours: a task that was taken over is run by an
+        // executor of ours, and only that one may claim it. It is told that it is over, as one that was replaced.
+        let Ok(grant) = grant else { return Ok(Caller { id, epoch: Epoch::FIRST, standing: Standing::Over }) };
         let live = card.is_some() && self.board.now() < grant.expires;
         Ok(Caller { id, epoch: grant.epoch, standing: if live { Standing::Live } else { Standing::Over } })
     }

@@ -57,6 +57,8 @@ pub struct Facade {
     pub instance: InstanceId,
     /// Checks capabilities.
     pub ring: Arc<Ring>,
+    /// Whether executors of the earlier controller are told that they are over (§4.3, form 1).
+    pub accept_form_1: bool,
     /// Gitea's capability header, once Declare brought it (NEW-25).
     pub capabilities: Arc<OnceLock<Option<String>>>,
     /// The repository's server.
@@ -76,6 +78,7 @@ impl Facade {
         let gate = Arc::new(Gate {
             board: Arc::clone(&self.board),
             ring: Arc::clone(&self.ring),
+            accept_form_1: self.accept_form_1,
             instance: self.instance.clone(),
             ops: self.ops.clone(),
             shares: Arc::clone(&shares),

@@ -200,10 +200,14 @@ impl Gitea {
     }
 }
 
+/// What a moment in which thousands of executors report at once leaves open; each costs some 40 KiB.
+const IDLE_CONNECTIONS: usize = 64;
+
 fn rpc(base: &str) -> Result<Rpc, http::uri::InvalidUri> {
     let client = HttpClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(20))
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .build(connector());
     let config = ClientConfig::new(format!("{base}/api/actions").parse()?)
         .with_default_max_message_size(LARGEST_ANSWER)

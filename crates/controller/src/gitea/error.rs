@@ -37,6 +37,12 @@ pub struct GiteaError {
 const LONGEST_TEXT: usize = 300;
 
 impl GiteaError {
+    /// The task is known to Gitea, and another registration has it. To the rooms that is no task of ours.
+    #[must_use]
+    pub fn is_of_another_runner(&self) -> bool {
+        self.trouble == Trouble::TaskUnknown && self.text.contains("invalid runner for task")
+    }
+
     pub(super) fn timeout(method: &'static str, seconds: u64) -> Self {
         let text = format!("no answer within {seconds} s");
         Self { trouble: Trouble::Away, code: "deadline_exceeded", method, text }

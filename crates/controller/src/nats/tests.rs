@@ -44,6 +44,7 @@ impl Bench {
             ca: None,
             stream: StreamName::parse("CI_RUNNER").unwrap(),
             subject_base: SubjectBase::parse("ci.runner").unwrap(),
+            accept_v1: false,
             producer: login("ci-producer", PRODUCER),
             worker: login("ci-worker", WORKER),
         };

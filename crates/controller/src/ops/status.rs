@@ -37,6 +37,9 @@ pub struct StatusSnapshot {
     /// What there is too little of, in one sentence; none when there is enough.
     #[serde(default)]
     pub shortage: Option<String>,
+    /// How far the migration from the earlier controller is, in one sentence; none while `ENVELOPE_ACCEPT_V1` is off.
+    #[serde(default)]
+    pub migration: Option<String>,
     /// The right to fetch, per backend.
     pub permits: Vec<Permits>,
     /// Tasks fetched and not yet gone.
@@ -64,6 +67,7 @@ impl StatusSnapshot {
             leader: Leader::Standby,
             local_isolation: String::new(),
             shortage: None,
+            migration: None,
             permits: Vec::new(),
             held: Vec::new(),
             executors: Vec::new(),
@@ -155,6 +159,9 @@ pub fn text(status: &StatusSnapshot) -> String {
     }
     if let Some(shortage) = &status.shortage {
         let _ = writeln!(out, "SHORTAGE: {shortage}");
+    }
+    if let Some(migration) = &status.migration {
+        let _ = writeln!(out, "MIGRATION: {migration}");
     }
     for p in &status.permits {
         let _ = writeln!(out, "{}: {} of {} slots used, {} waiting", p.backend, p.executors, p.capacity, p.held);

@@ -65,6 +65,13 @@ words! {
 }
 
 words! {
+    /// What happens to messages that the earlier controller left (NEW-41).
+    MigrationEvent {
+        Begun = "begun", TakenIn = "taken_in", Removed = "removed", Left = "left", Drained = "drained",
+    }
+}
+
+words! {
     /// What an identity decision was.
     AuditEvent { Granted = "granted", Refused = "refused", PinChanged = "pin_changed" }
 }
@@ -193,6 +200,35 @@ pub fn leader_transition(event: LeaderEvent, holder: Option<&str>) {
 pub fn controller_transition(event: ControllerEvent, instance: &str, components: &str) {
     let version = env!("CARGO_PKG_VERSION");
     info!(component = "controller", event = event.as_str(), instance, components, version, "controller transition");
+}
+
+/// `migration`: WARN where an operator has something to look at or to do, else INFO. `place` is that of a message in the
+/// stream.
+pub fn migration(
+    event: MigrationEvent,
+    subject: &str,
+    place: Option<u64>,
+    assignment: Option<AssignmentId>,
+    cause: &str,
+) {
+    macro_rules! tell {
+        ($level:ident) => {
+            $level!(
+                component = "queue",
+                event = event.as_str(),
+                subject,
+                place,
+                assignment = assignment.map(|id| id.to_string()),
+                task_id = assignment.map(|id| id.task().get()),
+                cause,
+                "migration"
+            )
+        };
+    }
+    match event {
+        MigrationEvent::Left | MigrationEvent::Drained => tell!(warn),
+        MigrationEvent::Begun | MigrationEvent::TakenIn | MigrationEvent::Removed => tell!(info),
+    }
 }
 
 /// Who is allowed to be whom, for which task (NEW-127). The only event that shows a SPIFFE ID.

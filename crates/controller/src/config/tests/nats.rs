@@ -49,7 +49,7 @@ fn a_complete_configuration() {
     assert_eq!(nats.ca, None);
 }
 
-/// T44, CFG-1, CFG-2, CFG-3, CFG-13: each wrong setting is one error with its name, the rule and what to do.
+/// T44, PUB-3, CFG-1, CFG-2, CFG-3, CFG-13: each wrong setting is one error with its name, the rule and what to do.
 #[test]
 fn wrong_values() {
     refused(&[("NATS_URL", "")], "NATS_URL is required; set it to a comma list of tls://host:port");
@@ -65,6 +65,7 @@ fn wrong_values() {
     );
     refused(&[("NATS_WORKER_USER", "a b")], "NATS_WORKER_USER: \"a b\" is not accepted; it must be a user name");
     refused(&[("NATS_STREAM", "a.b")], "NATS_STREAM: \"a.b\" is not accepted; it must be 1 to 255");
+    refused(&[("NATS_SUBJECT_BASE", ".")], "NATS_SUBJECT_BASE: \".\" is not accepted");
     refused(&[("NATS_SUBJECT_BASE", "ci.*")], "NATS_SUBJECT_BASE: \"ci.*\" is not accepted; it must be tokens");
     refused(&[("NATS_CA_FILE", "/nowhere/ca")], "read NATS_CA_FILE: /nowhere/ca: no such file");
     let missing = [("NATS_URL", ""), ("NATS_PRODUCER_PASSWORD_FILE", ""), ("NATS_WORKER_PASSWORD_FILE", "")];

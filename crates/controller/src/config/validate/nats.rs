@@ -37,11 +37,13 @@ impl Reader<'_> {
                 "give each of the two connections a user with its own rights only",
             ));
         }
+        let accept_v1 = self.get(&table::ENVELOPE_ACCEPT_V1);
         Some(Nats {
             servers: servers?,
             ca: ca?,
             stream: stream?,
             subject_base: subject_base?,
+            accept_v1: accept_v1?,
             producer: producer?,
             worker: worker?,
         })

@@ -115,6 +115,45 @@ async fn every_right_is_needed_and_named() {
     assert!(DOCUMENT.contains("sync_interval: always") && whole.contains("KV_CI_RUNNER_LEADER"));
 }
 
+/// NEW-41, T77, CFG-3: what the earlier controller left is read, looked after and taken out with the documented rights, and
+/// without one of them the text names it.
+#[tokio::test]
+async fn the_migration_needs_no_other_rights() {
+    let migrate = async |server: &NatsServer| {
+        let bench = Bench::new(&[&server.url()]);
+        let connect = async |role| Connection::open(&bench.nats, role, quick()).await.unwrap();
+        let (producer, worker) = (connect(Role::Producer).await, connect(Role::Worker).await);
+        let (producer, worker) = (producer.client().clone(), worker.client().clone());
+        let queue = JetStream::open(Settings {
+            producer: producer.clone(),
+            worker,
+            stream: "CI_RUNNER".to_owned(),
+            subject_base: "ci.runner".to_owned(),
+            instance: "f66f031b".parse().unwrap(),
+            backends: vec![],
+            clock: Clock::start(),
+            tenure: None,
+        });
+        let queue = queue.await?;
+        let stored = async_nats::jetstream::new(producer).publish("ci.runner.pod", "left".into()).await.unwrap();
+        stored.await.unwrap();
+        let earlier = queue.earlier(Backend::Pod).await?;
+        assert_eq!(earlier.taker().await?, None);
+        let left = earlier.next(1).await?.unwrap();
+        assert!(left.in_time && *left.body == b"left");
+        earlier.remove(left.place).await?;
+        assert!(earlier.next(1).await?.is_none());
+        Ok::<_, QueueError>(())
+    };
+    let whole = configuration();
+    migrate(&server(whole.clone()).await).await.unwrap();
+    for right in ["CONSUMER.INFO.CI_RUNNER.", "STREAM.MSG.GET.CI_RUNNER", "STREAM.MSG.DELETE.CI_RUNNER"] {
+        let nth = whole.lines().filter(|line| line.trim().starts_with('"')).position(|line| line.contains(right));
+        let said = migrate(&server(without(&whole, nth.unwrap())).await).await.unwrap_err().to_string();
+        assert!(said.contains(right), "{right}: {said}");
+    }
+}
+
 /// The configuration without the `nth` of its rights.
 fn without(whole: &str, nth: usize) -> String {
     let mut seen = 0;

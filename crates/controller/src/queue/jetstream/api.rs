@@ -126,12 +126,19 @@ impl Api {
         }
     }
 
-    /// Takes a message out by its place; one that is gone is `Ok`.
+    /// Takes a message out by its place; one that is gone is `Ok`. Sealed bytes need not be overwritten.
     pub(super) async fn delete(&self, stream: &str, sequence: u64) -> Result<(), Failure> {
+        self.take_out(stream, sequence, json!({ "seq": sequence, "no_erase": true })).await
+    }
+
+    /// The same of a message whose bytes are a secret in clear: the server overwrites them where they lie.
+    pub(super) async fn erase(&self, stream: &str, sequence: u64) -> Result<(), Failure> {
+        self.take_out(stream, sequence, json!({ "seq": sequence })).await
+    }
+
+    async fn take_out(&self, stream: &str, sequence: u64, body: serde_json::Value) -> Result<(), Failure> {
         #[derive(Deserialize)]
         struct Done {}
-        // Sealed bytes need not be overwritten.
-        let body = json!({ "seq": sequence, "no_erase": true });
         match self.call::<Done>(&format!("STREAM.MSG.DELETE.{stream}"), &body).await {
             Err(failure)
                 if failure.is(ErrorCode::NO_MESSAGE_FOUND)

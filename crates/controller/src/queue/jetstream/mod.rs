@@ -18,6 +18,7 @@
 
 mod api;
 mod consumer;
+mod earlier;
 mod failure;
 mod fit;
 mod hand_out;
@@ -42,6 +43,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use self::api::Api;
+pub use self::earlier::{EarlierSubject, Left};
 use self::failure::NOT_CONNECTED;
 use self::hand_out::Leased;
 use self::names::Names;

@@ -28,6 +28,16 @@ impl Names {
         format!("{}.{}.{backend}", self.base, self.instance)
     }
 
+    /// Where the earlier controller published: of every instance, since it knew none.
+    pub(super) fn earlier_subject(&self, backend: Backend) -> String {
+        format!("{}.{backend}", self.base)
+    }
+
+    /// The consumer by which the earlier controller took from there.
+    pub(super) fn earlier_durable(backend: Backend) -> String {
+        backend.to_string()
+    }
+
     pub(super) fn durable(&self, backend: Backend) -> String {
         format!("{}-{backend}", self.instance)
     }
@@ -92,6 +102,8 @@ mod tests {
             ("ci.runner.f66f031b.pod", "KV_CI_RUNNER_RECORDS")
         );
         assert_eq!(names.durable(Backend::Local), "f66f031b-local");
+        let earlier = (names.earlier_subject(Backend::Pod), Names::earlier_durable(Backend::Vm));
+        assert_eq!(earlier, ("ci.runner.pod".to_owned(), "vm".to_owned()));
         let id = "f66f031b.gitea-task-42.7a5a21d9db2e6fa5";
         let key = names.key(id).unwrap();
         assert_eq!(names.message_id(&key, None), id);

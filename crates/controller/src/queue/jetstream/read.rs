@@ -1,6 +1,6 @@
 //! What lies in the stream, known without a delivery (NEW-157), and whether it is ours (NEW-41, PRC-2).
 
-use domain::id::Backend;
+use domain::id::{AssignmentId, Backend};
 
 use super::Inner;
 use super::api::Lying;
@@ -65,11 +65,18 @@ impl Inner {
     pub(super) fn ours(&self, id: Option<&str>, backend: Backend, place: u64) -> Result<Key, QueueError> {
         id.and_then(|id| self.names.key(id)).ok_or_else(|| {
             let (stream, subject) = (&self.names.stream, self.names.subject(backend));
+            let migration = id.and_then(|id| id.parse::<AssignmentId>().ok()).map_or_else(String::new, |_| {
+                let earlier = self.names.earlier_subject(backend);
+                format!(
+                    " (it has an id of the earlier controller, whose messages are never taken from here: \
+                     ENVELOPE_ACCEPT_V1=true takes them from {earlier})"
+                )
+            });
             QueueError::Unusable {
                 cause: format!("message {place} of stream {stream} on {subject} was not written by this instance"),
                 remedy: format!(
                     "find out who writes there; `nats stream get {stream} {place}` shows it, and `nats stream rmm {stream} \
-                     {place}` removes it. Nothing is started until then"
+                     {place}` removes it{migration}. Nothing is started until then"
                 ),
             }
         })

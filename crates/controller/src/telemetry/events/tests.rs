@@ -179,4 +179,6 @@ fn vocabulary() {
          executor_lost executor_relaunched executor_finished identity_released executor_deleted \
          executor_quarantined executor_adopted"
     );
+    let words: Vec<_> = MigrationEvent::ALL.iter().map(|e| e.as_str()).collect();
+    assert_eq!(words.join(" "), "begun taken_in removed left drained");
 }

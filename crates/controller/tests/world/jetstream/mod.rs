@@ -3,6 +3,7 @@
 
 mod foreign;
 mod logins;
+mod migration;
 mod outages;
 mod replicas;
 mod room;
