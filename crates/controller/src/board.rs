@@ -287,6 +287,15 @@ impl Board {
         self.lock().iter().map(|(&id, entry)| entry.view(id, now, &self.limits)).collect()
     }
 
+    /// Those lives for which a room has something to do. Nothing is copied of the others, of which there are thousands.
+    #[must_use]
+    pub fn views_that(&self, wanted: impl Fn(&Wants) -> bool) -> Vec<View> {
+        let now = self.now();
+        let entries = self.lock();
+        let views = entries.iter().filter(|(_, entry)| wanted(&entry.life.wants(now, &self.limits)));
+        views.map(|(&id, entry)| entry.view(id, now, &self.limits)).collect()
+    }
+
     /// Reads a number off the log of a life: what its runner is answered for its rows.
     #[must_use]
     pub fn runner_ack(&self, id: AssignmentId) -> u64 {

@@ -53,6 +53,9 @@ impl Chronicle {
                 executor(E::Created, Some(Stage::Pending), plain);
                 assignment(A::BackendPending);
             }
+            Happening::HeldUp(why) => {
+                assignment_transition(A::BackendPending, of, Detail { cause: Some(why), ..plain });
+            }
             Happening::Offered { .. } => {
                 executor(E::Created, Some(Stage::Running), plain);
                 executor(E::IdentityBound, Some(Stage::Running), plain);

@@ -9,7 +9,9 @@
 mod host;
 mod making;
 mod rebuild;
+mod unserved;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use domain::envelope::Opened;
 use domain::id::{AssignmentId, Backend as Kind, InstanceId, PayloadDigest};
 use domain::lifecycle::{Event, MessageWant, Settlement};
 use domain::policy::Shares;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,6 +38,8 @@ pub use host::Host;
 
 /// A pass that takes longer than this is stuck (NEW-131).
 const STUCK: Duration = Duration::from_secs(120);
+/// Messages that are settled at a time.
+const AT_ONCE: usize = 16;
 
 /// What the room needs.
 pub struct Launch {
@@ -97,16 +102,13 @@ impl Launch {
     async fn pass(self: &Arc<Self>, rebuilt: &mut bool) -> Result<(), QueueError> {
         if !*rebuilt {
             self.rebuild().await?;
+            self.refuse_unserved().await?;
             *rebuilt = true;
             self.board.recovered(Recovery::Complete);
         }
-        for view in self.board.views() {
-            if let Some(want) = view.wants.message.clone() {
-                self.settle(&view, want).await?;
-            }
-        }
+        self.settle_all().await?;
         self.unopened.pass(&*self.queue, self.board.now(), self.board.limits().queue_wait).await?;
-        if self.free_slots() == 0 && self.board.views().iter().any(|view| view.wants.launch) {
+        if self.free_slots() == 0 && self.board.wants_launch(&BTreeMap::new()) {
             self.ops.metrics.admission_blocked("no_slot");
         }
         let mut unwanted = Vec::new();
@@ -127,17 +129,14 @@ impl Launch {
     /// Who is over a limit is told so, and keeps its place in the queue while others go before it (NEW-18).
     fn somebody_may_start(&self) -> bool {
         let over = self.board.over(&self.shares);
-        let (held_back, free): (Vec<_>, Vec<_>) = (self.board.views().into_iter())
-            .filter(|view| view.wants.launch)
-            .partition(|view| over.contains_key(&view.id));
-        for view in held_back {
-            let what = over.get(&view.id).cloned().unwrap_or_default();
-            if view.life.waiting_for() != what {
-                self.board.apply(view.id, Event::WaitsFor { what });
+        for (id, what) in &over {
+            let Some(view) = self.board.view(*id).filter(|view| view.wants.launch) else { continue };
+            if view.life.waiting_for() != *what {
+                self.board.apply(*id, Event::WaitsFor { what: what.clone() });
                 self.ops.metrics.admission_blocked("share");
             }
         }
-        !free.is_empty()
+        self.board.wants_launch(&over)
     }
 
     /// The board holds another life of this number than the one with this payload.
@@ -168,6 +167,14 @@ impl Launch {
 
     fn free_slots(&self) -> usize {
         self.capacity.saturating_sub(self.board.occupancy().executors)
+    }
+
+    /// Each is several calls to the queue, and tasks that wait for a slot wait for all of them.
+    async fn settle_all(&self) -> Result<(), QueueError> {
+        let wanted = self.board.views_that(|wants| wants.message.is_some()).into_iter();
+        let wanted = wanted.filter_map(|view| Some((view.wants.message.clone()?, view)));
+        let settling = stream::iter(wanted).map(|(want, view)| async move { self.settle(&view, want).await });
+        settling.buffer_unordered(AT_ONCE).try_collect().await
     }
 
     async fn settle(&self, view: &View, want: MessageWant) -> Result<(), QueueError> {

@@ -67,7 +67,7 @@ impl Pulse {
         if self.board.occupancy().executors < self.capacity {
             return;
         }
-        let mut line: Vec<_> = self.board.views().into_iter().filter(|view| view.wants.launch).collect();
+        let mut line = self.board.views_that(|wants| wants.launch);
         line.sort_by_key(|view| (view.life.fetched_at(), view.id));
         for (at, view) in line.into_iter().enumerate() {
             self.board.apply(view.id, Event::InLine { place: at + 1, slots: self.capacity });

@@ -4,6 +4,8 @@
 //! Only this room deletes executors. A failed list is no evidence of absence, and a list that was begun before an
 //! executor was made proves nothing about it (NEW-62). One object's failure stops nothing for the others (NEW-74).
 
+mod pace;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +30,8 @@ use crate::ops::Ops;
 use crate::telemetry::events::{
     Detail, ExecutorEvent, Subject, assignment_processing_error, backend_lifecycle_error, executor_transition,
 };
+
+use pace::Pass;
 
 const TICK: Duration = Duration::from_secs(2);
 const FIRST_REST: Duration = Duration::from_secs(2);
@@ -109,11 +113,16 @@ impl Reap {
         let turn = self.ops.liveness.watch("reap", STUCK);
         while !stop.is_cancelled() {
             turn.turned();
+            // An end that Gitea has is noted at once, whoever leads: a list may take its time, and the next process asks again
+            // for what is not noted (NEW-163).
+            self.mark_ends();
+            let pass = Pass::begin();
             if self.board.may_decide()
                 && let Err(error) = self.pass().await
             {
                 backend_lifecycle_error(self.kind, &error);
             }
+            pass.rest().await;
             tokio::select! {
                 () = changes.next() => {}
                 () = self.backend.changed() => {}
@@ -129,9 +138,7 @@ impl Reap {
     async fn note_ends(self: &Arc<Self>) {
         self.tracker.wait().await;
         self.resting().clear();
-        for view in self.board.views().into_iter().filter(|view| view.wants.terminal_mark) {
-            self.mark(view.id, executor_name(view.id, &self.instance, view.life.epoch()));
-        }
+        self.mark_ends();
         self.tracker.wait().await;
     }
 
@@ -251,7 +258,8 @@ impl Reap {
 
     /// What it left is said before its end is judged (NEW-112); meanwhile the life's own limits hold.
     fn bury(self: &Arc<Self>, record: ExecutorRecord, name: String, ended: Event) {
-        self.work_on(name, |this, _| async move {
+        // Beside the other work on it: while this waits for its next try, an end may have to be noted.
+        self.work_on(format!("{name}, its last report"), |this, _| async move {
             match this.facade.inherit(&record).await {
                 Inherited::Settled => drop(this.board.apply(record.id, ended)),
                 Inherited::NotYet => tokio::time::sleep(TICK).await,
@@ -285,14 +293,16 @@ impl Reap {
     }
 
     fn carry_out(self: &Arc<Self>) {
-        for view in self.board.views() {
+        self.mark_ends();
+        for view in self.board.views_that(|wants| wants.removal) {
             let name = executor_name(view.id, &self.instance, view.life.epoch());
-            if view.wants.terminal_mark {
-                self.mark(view.id, name.clone());
-            }
-            if view.wants.removal {
-                self.remove(self.subject(view.id), name, Removed::Current);
-            }
+            self.remove(self.subject(view.id), name, Removed::Current);
+        }
+    }
+
+    fn mark_ends(self: &Arc<Self>) {
+        for view in self.board.views_that(|wants| wants.terminal_mark) {
+            self.mark(view.id, executor_name(view.id, &self.instance, view.life.epoch()));
         }
     }
 
@@ -306,6 +316,7 @@ impl Reap {
                 }
                 Err(error) => {
                     this.rest(&name);
+                    this.board.apply(id, Event::MarkFailed);
                     assignment_processing_error(&this.subject(id), &format!("terminal mark: {error}"));
                 }
             }

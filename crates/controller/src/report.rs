@@ -44,9 +44,8 @@ impl Report {
         let turn = self.ops.liveness.watch("report", STUCK);
         while !stop.is_cancelled() {
             turn.turned();
-            for view in self.board.views() {
-                let wanted = view.wants.certificate.is_some() || view.wants.closing_row;
-                if wanted && self.board.may_decide() && self.under_way().insert(view.id) {
+            for view in self.board.views_that(|wants| wants.certificate.is_some() || wants.closing_row) {
+                if self.board.may_decide() && self.under_way().insert(view.id) {
                     let (this, stop) = (Arc::clone(&self), stop.clone());
                     self.tracker.spawn(async move {
                         this.until_accepted(view.id, &stop).await;

@@ -224,6 +224,9 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Pod, Self::Vm, Self::Local];
+
     /// The word in labels, subjects, settings and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {

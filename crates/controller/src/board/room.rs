@@ -57,6 +57,13 @@ impl Board {
         (free + room.look_ahead).saturating_sub(now.held.saturating_sub(aside))
     }
 
+    /// Whether a task is to be launched that is not among these.
+    #[must_use]
+    pub fn wants_launch(&self, but: &BTreeMap<AssignmentId, String>) -> bool {
+        let (now, limits) = (self.now(), self.limits());
+        self.lock().iter().any(|(id, entry)| !but.contains_key(id) && entry.life.wants(now, limits).launch)
+    }
+
     /// The waiting tasks that must leave their turn to those behind them, each with what it waits for (NEW-18).
     #[must_use]
     pub fn over(&self, shares: &Shares) -> BTreeMap<AssignmentId, String> {

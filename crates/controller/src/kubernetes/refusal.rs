@@ -48,10 +48,12 @@ impl Refusal {
         let kube::Error::Api(status) = error else {
             return Self { kind: RefusalKind::Unavailable, message: error.to_string(), retry_after: None };
         };
+        let kind = kind_of(status.code, &status.reason, &status.message);
+        let said = format!("the Kubernetes API answered {} {}: {}", status.code, status.reason, status.message);
         let seconds = status.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
         Self {
-            kind: kind_of(status.code, &status.reason, &status.message),
-            message: format!("the Kubernetes API answered {} {}: {}", status.code, status.reason, status.message),
+            kind,
+            message: remedy(kind, status.code).map_or_else(|| said.clone(), |remedy| format!("{said}; {remedy}")),
             retry_after: seconds.map(|seconds| Duration::from_secs(seconds.into())),
         }
     }
@@ -67,6 +69,17 @@ impl Refusal {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.kind == RefusalKind::NotFound
+    }
+}
+
+/// What to do about rights: the same whatever was refused (T77).
+fn remedy(kind: RefusalKind, code: u16) -> Option<&'static str> {
+    match (kind, code) {
+        (RefusalKind::Forbidden, 401) => Some("its token is not accepted: look at KUBERNETES_TOKEN_FILE"),
+        (RefusalKind::Forbidden, _) => {
+            Some("give the controller's account this right again: the chart's Role and ClusterRole have it")
+        }
+        _ => None,
     }
 }
 
@@ -89,6 +102,19 @@ fn kind_of(code: u16, reason: &str, message: &str) -> RefusalKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// T77, F154: what to do stands beside what the authorizer said, and beside nothing else.
+    #[test]
+    fn a_missing_right_has_its_remedy() {
+        let said = |code, message: &str| {
+            let status = kube::core::Status::failure(message, "Reason").with_code(code);
+            Refusal::of(&kube::Error::Api(Box::new(status))).message
+        };
+        let right = said(403, r#"pods is forbidden: User "u" cannot list resource "pods" in the namespace "n""#);
+        assert!(right.contains("cannot list") && right.ends_with("Role and ClusterRole have it"), "{right}");
+        assert!(said(401, "Unauthorized").ends_with("KUBERNETES_TOKEN_FILE"));
+        assert!(said(409, "it was changed").ends_with("it was changed"));
+    }
 
     /// NEW-66, NEW-71, F62: what can be waited for is told apart from what cannot.
     #[test]

@@ -9,6 +9,7 @@ mod replicas;
 mod site;
 mod stuck;
 mod trouble;
+mod unserved;
 
 use site::Site;
 

@@ -84,6 +84,11 @@ impl Site {
         site
     }
 
+    /// Changes settings for the controllers that are started from now on.
+    pub(crate) fn set(&mut self, settings: &[(&str, &str)]) {
+        self.settings.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    }
+
     /// Starts the controller on its state.
     pub(crate) fn restart(&mut self) {
         self.start_replica(0);

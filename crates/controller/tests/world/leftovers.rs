@@ -196,32 +196,60 @@ async fn removed_by_hand() {
     world.finish().await;
 }
 
-/// T10, FAC-9, NEW-101, F109: the end of a job cannot be marked on its executor. The runner has its answer at once and ends
-/// well; the mark is written when it can be, and only then the executor goes and its slot is free. Gitea is told once.
+/// Where the mark of an end is written first: a folder there keeps every mark from being written.
+fn in_the_way_of_marks(world: &World, job: JobId) -> PathBuf {
+    let in_the_way = folder(world, job).join("meta.json.tmp");
+    std::fs::create_dir(&in_the_way).unwrap();
+    in_the_way
+}
+
+fn marked(task: i64) -> String {
+    format!(r#""event":"terminal_marked","backend":"local","assignment":"gitea-task-{task}""#)
+}
+
+/// T10, FAC-9, NEW-26, NEW-101, F25, F109: the end of a job cannot be marked on its executor, as on a disk that it has filled.
+/// The runner has its answer at once and ends well, the executor goes without the mark, and its slot is free. Gitea is told
+/// once.
 #[tokio::test]
 async fn a_mark_that_cannot_be_written() {
     let world = world(1).await;
     let first = running(&world, &["first"]).await[0];
     let task = world.task_of(first);
-    let in_the_way = folder(&world, first).join("meta.json.tmp");
-    std::fs::create_dir(&in_the_way).unwrap();
+    in_the_way_of_marks(&world, first);
     world.desk.open_gate("first");
     world.ends_as(first, Status::Success, SOON).await;
     let told = |notes: &[testkit::world::Note]| notes.iter().any(|note| note.verb == "final" && note.rest == "SUCCESS");
     world.desk.until("the runner has its answer", SOON, told).await;
     world.eventually("the executor ends", SOON, |world| none(world.executor_processes().len())).await;
-    world.eventually("the mark failed", SOON, |world| says(world, "terminal mark: ")).await;
     let next = world.push_one(job("next", &["say here"]));
-    assert_eq!(world.executors().len(), 1);
-    std::fs::remove_dir(&in_the_way).unwrap();
     world.ends_as(next, Status::Success, SOON).await;
-    let marked = format!(r#""event":"terminal_marked","backend":"local","assignment":"gitea-task-{task}""#);
-    assert!(world.log().contains(&marked), "{}", world.log());
+    assert!(!world.log().contains(&marked(task)), "{}", world.log());
     let fetched = fetch_of(&world, next).instant;
     let end = world.gitea.calls_of(task).into_iter().rfind(|call| call.told().is_some()).unwrap();
     assert!(fetched > end.instant);
     let state = world.gitea.state(first);
     assert_eq!((state.updates_after_end, state.completed_webhooks), (0, 1));
+    world.finish().await;
+}
+
+/// NEW-101, F109: as long as its runner tidies up, a mark that failed is tried again.
+#[tokio::test]
+async fn a_mark_is_tried_again_while_its_runner_is_there() {
+    let mut world = planned(Plan::capacity(1).set("TERMINAL_GRACE", "15s")).await;
+    // Its runner says itself how it ends, and stays.
+    world.allow(Allowance::Breaks(Rule::FalseSuccess));
+    world.allow(Allowance::Breaks(Rule::Rows));
+    let stays = world.push_one(job("stays", &["gate first\non-cancel ignore\ntry success\nhang"]));
+    world.desk.arrived("first", 1, SOON).await;
+    let task = world.task_of(stays);
+    let in_the_way = in_the_way_of_marks(&world, stays);
+    world.desk.open_gate("first");
+    world.ends_as(stays, Status::Success, SOON).await;
+    world.eventually("the mark failed", SOON, |world| says(world, "terminal mark: ")).await;
+    assert!(!world.log().contains(&marked(task)), "{}", world.log());
+    std::fs::remove_dir(&in_the_way).unwrap();
+    world.eventually("it is marked", SOON, |world| says(world, &marked(task))).await;
+    assert_eq!(world.executors().len(), 1, "it has its grace");
     world.finish().await;
 }
 

@@ -149,6 +149,9 @@ pub enum Event {
     ExecutorAbsent,
     /// The terminal mark holds, or there is nothing to mark.
     Marked,
+    /// The terminal mark could not be written. It is tried again as long as somebody runs; what it is written on may be
+    /// what takes the room for it, so an executor that has done its work goes without.
+    MarkFailed,
     /// The payload of a task whose executor was found again lies on the board.
     PayloadFound,
     /// The queue holds no message for a task whose executor was found again.

@@ -21,6 +21,8 @@ pub enum Happening {
     LaunchFailed(SignedDuration, String),
     /// The executor's object exists; it does not run yet.
     Pending,
+    /// The executor's object exists and does not come to run, or gets no identity: why.
+    HeldUp(String),
     /// The executor runs and the task lies ready for it.
     Offered {
         /// Since the launch was begun.
@@ -86,6 +88,11 @@ fn before_the_claim(before: &Life, event: &Event, after: &Life, now: Timestamp) 
         (Phase::Fetched, Phase::Waiting) => told.push(Happening::Persisted(whole)),
         (Phase::Waiting, Phase::Waiting) if matches!(event, Event::InLine { .. }) && before.news != after.news => {
             told.push(Happening::WaitsForSlot);
+        }
+        (Phase::Creating | Phase::Bound | Phase::Offered, Phase::Creating | Phase::Bound | Phase::Offered)
+            if matches!(event, Event::WaitsFor { .. }) && before.waiting_for != after.waiting_for =>
+        {
+            told.push(Happening::HeldUp(after.waiting_for.clone()));
         }
         (Phase::Waiting, Phase::Creating) => {
             told.push(Happening::LaunchBegun(here));

@@ -19,8 +19,7 @@ impl Life {
         if self.phase != Phase::Fetched {
             return vec![];
         }
-        let Refusal { reason, cause, remedy } = refusal;
-        self.end(Ending { remedy, ..Ending::new(reason, cause) }, now)
+        self.end(Ending::refused(refusal), now)
     }
 
     pub(super) fn on_stopping(&mut self, now: Timestamp) -> Vec<Action> {

@@ -69,6 +69,8 @@ pub struct Life {
     /// The launch room holds the message.
     pub(crate) leased: bool,
     pub(crate) marked: bool,
+    /// The mark could not be written: the removal does not wait for it.
+    pub(crate) unmarkable: bool,
     /// The object of the current epoch must go before anything new is launched.
     pub(crate) discard: bool,
     /// When a new process rebuilt this state from the queue or the executor's object.
@@ -118,6 +120,7 @@ impl Life {
             settled: false,
             leased: false,
             marked: false,
+            unmarkable: false,
             discard: false,
             found: None,
             asked_for_log: false,
@@ -135,8 +138,7 @@ impl Life {
     pub fn refused(fetched_at: Timestamp, refusal: Refusal, steps: usize) -> Self {
         let definitions = vec![workflow::Step { continue_on_error: workflow::ContinueOnError::Undecided }; steps];
         let mut life = Self::fetched(fetched_at, fetched_at, definitions);
-        let Refusal { reason, cause, remedy } = refusal;
-        life.phase = Phase::Ending(Ending { reason, outcome: Outcome::Failure, cause, remedy });
+        life.phase = Phase::Ending(Ending::refused(refusal));
         life.settled = true;
         life
     }
@@ -155,6 +157,15 @@ impl Life {
         self.deaths = attempts.min(2);
         (self.last_sign, self.last_beat) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
         self
+    }
+
+    /// A task found in the queue by a process that can never run it: only its end has to be told, and its message goes then
+    /// (NEW-49).
+    #[must_use]
+    pub fn found_unserved(self, now: Timestamp, attempts: u32, refusal: Refusal) -> Self {
+        let mut life = self.found_waiting(now, attempts, None);
+        life.phase = Phase::Ending(Ending::refused(refusal));
+        life
     }
 
     /// The same number came again, with another payload: whatever carries an epoch of the older life is fenced (NEW-3).
@@ -247,10 +258,10 @@ impl Life {
     }
 
     /// Whether Gitea must be asked before it is told an end of ours: a former process may have heard a result and not lived
-    /// to note it (NEW-163), and no answer has come to this one.
+    /// to note it (NEW-163), and no answer has come to this one; or the runner said an end, and its answer was lost (NEW-102).
     #[must_use]
     pub fn end_may_be_known(&self) -> bool {
-        self.found.is_some() && self.last_sign == Timestamp::UNIX_EPOCH
+        (self.found.is_some() && self.last_sign == Timestamp::UNIX_EPOCH) || self.said.is_some()
     }
 
     /// A user cancelled it, Gitea waits for its end, and its runner is about to say it: no sign of life may keep the task

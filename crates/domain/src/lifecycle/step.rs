@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Action, Ending, Event, Executor, Life, Limits, Outcome, Phase};
 use crate::id::Epoch;
-use crate::reason::Reason;
+use crate::reason::{Reason, Refusal};
 
 impl Life {
     /// The state after `event`, and what whoever brought it must do now.
@@ -71,6 +71,10 @@ impl Life {
             Event::ExecutorAbsent => self.on_executor_absent(now, limits),
             Event::Marked => {
                 self.marked = true;
+                vec![]
+            }
+            Event::MarkFailed => {
+                self.unmarkable = true;
                 vec![]
             }
             Event::PayloadFound => {
@@ -165,6 +169,12 @@ impl Ending {
     #[must_use]
     pub fn new(reason: Reason, cause: String) -> Self {
         Self { reason, outcome: Outcome::Failure, cause, remedy: reason.remedy().to_owned() }
+    }
+
+    /// A FAILURE that can be told beforehand (NEW-14).
+    pub(super) fn refused(refusal: Refusal) -> Self {
+        let Refusal { reason, cause, remedy } = refusal;
+        Self { remedy, ..Self::new(reason, cause) }
     }
 
     pub(super) fn interrupted(why: &str) -> Self {

@@ -49,14 +49,20 @@ impl Life {
         // Its folder tells the next process that the task was claimed, and of a log that is open: it goes after the message,
         // without which it would be a task that nobody took (NEW-63), and after the end of the log (NEW-166).
         let needed = self.runner_may_write() && !(self.settled && self.log.is_closed()) && !outstayed;
+        let draining = match self.phase {
+            Phase::Draining(_) => true,
+            Phase::Final(_) => self.unmarkable,
+            _ => false,
+        };
+        let removal = exists && (self.discard || (draining && drained && !needed));
         Wants {
             certificate: match &self.phase {
                 Phase::Ending(ending) => Some(ending.clone()),
                 _ => None,
             },
             closing_row: self.wants_closing_row(now, limits),
-            terminal_mark: matches!(self.phase, Phase::Final(_)) && exists && !self.marked,
-            removal: exists && (self.discard || (matches!(self.phase, Phase::Draining(_)) && drained && !needed)),
+            terminal_mark: matches!(self.phase, Phase::Final(_)) && exists && !self.marked && !removal,
+            removal,
             launch: self.phase == Phase::Waiting && !exists && !self.leased && now >= self.not_before,
             payload: exists && !self.leased && !self.settled && self.payload_needed(),
             message: self.wants_of_message(now, limits),

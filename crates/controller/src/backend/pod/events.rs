@@ -12,6 +12,7 @@ use kube::api::PostParams;
 use super::Shared;
 use super::seen::{Container, Seen};
 use crate::backend::{ExecutorState, Failure};
+use crate::kubernetes::{Refusal, RefusalKind};
 use crate::telemetry::events::{Subject, executor_log};
 
 const COMPONENT: &str = "gitea-dynamic-runner";
@@ -61,6 +62,15 @@ impl Word {
     }
 }
 
+/// A call about events went wrong. No job waits for it, so nobody but the log would ever tell of a missing right (T77).
+pub(super) fn went_wrong(refusal: &Refusal, without: &'static str) {
+    if refusal.kind == RefusalKind::Forbidden {
+        tracing::warn!(component = "lifecycle", error = %refusal, "{without}");
+    } else {
+        tracing::debug!(component = "lifecycle", error = %refusal, "{without}");
+    }
+}
+
 pub(super) fn created(shared: &Arc<Shared>, pod: &Seen) {
     tell(shared, pod, Word::Created, "");
 }
@@ -103,7 +113,7 @@ pub(super) fn tell(shared: &Arc<Shared>, pod: &Seen, word: Word, more: &str) {
     tokio::spawn(async move {
         let Ok(_permit) = shared.calls.acquire().await else { return };
         if let Err(refusal) = shared.cluster.within(shared.events.create(&PostParams::default(), &event)).await {
-            tracing::debug!(component = "lifecycle", error = %refusal, "an event was not written");
+            went_wrong(&refusal, "events of executors are not written");
         }
     });
 }

@@ -29,8 +29,9 @@ pub(super) async fn ensure(shared: &Arc<Shared>, launch: &Launch) -> Result<Ensu
     let record = &launch.record;
     let name = name_of(record);
     let class = class_of(shared, record, &name)?;
-    let found = shared.find(&name).await.map_err(|refusal| transient(&format!("find Pod {name}"), refusal))?;
-    let pod = match found {
+    // One that is there and not known yet is found by the create itself: a look before it would cost every executor a call.
+    let known = shared.observatory.store().get(&name);
+    let pod = match known {
         Some(pod) => pod,
         None => create(shared, launch, class).await?,
     };
@@ -43,7 +44,8 @@ pub(super) async fn ensure(shared: &Arc<Shared>, launch: &Launch) -> Result<Ensu
         return Err(BackendError::Transient { cause: format!("Pod {name} is being deleted"), retry_after: None });
     }
     let claimed = shared.record(&pod).is_ok_and(|record| record.claim.is_some());
-    if !claimed && !pod.has_started() {
+    // Whether a container can start without its Secret is the kubelet's affair.
+    if !claimed {
         provide_secret(shared, launch, &pod).await?;
     }
     let (ready, rejected) = shared.with_care(&pod.uid, |care| {

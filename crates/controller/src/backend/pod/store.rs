@@ -1,14 +1,21 @@
 //! Every Pod of ours as far as the API server has told, kept by a list and a watch (NEW-65).
 //!
 //! It is never behind our own writes: what a call of ours is answered with is put in at once, and absence is known from
-//! the watch, from a complete list, or from a 404 alone (NEW-62).
+//! the watch, from a complete list, or from a 404 alone (NEW-62). An answer that arrives after its Pod was told gone
+//! does not bring it back: nobody would ever tell its end again, and it would hold its slot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use tokio::time::Instant;
 
 use super::seen::Seen;
+use crate::kubernetes::CALL;
+
+/// An answer that is later than this is none: whoever called has given up.
+const LATE: Duration = CALL.saturating_mul(2);
 
 /// The Pods.
 #[derive(Default)]
@@ -16,6 +23,8 @@ pub(super) struct Store {
     pods: BTreeMap<String, Arc<Seen>>,
     /// The last word of Pods that are gone and that no observation has shown so far, by UID.
     farewells: BTreeMap<String, Arc<Seen>>,
+    /// UIDs that were told gone lately, oldest first.
+    gone: VecDeque<(Instant, String)>,
     /// A list that is being read.
     incoming: Option<Incoming>,
 }
@@ -54,16 +63,30 @@ impl Store {
         }
         for (name, pod) in std::mem::replace(&mut self.pods, listed) {
             if self.pods.get(&name).is_none_or(|now| now.uid != pod.uid) {
+                self.note_gone(&pod.uid);
                 self.farewells.insert(pod.uid.clone(), pod);
             }
         }
     }
 
-    /// A Pod as the API server has it now, or had it a moment ago: what is older than what is known changes nothing.
-    pub(super) fn put(&mut self, pod: Pod) -> Option<Arc<Seen>> {
+    /// A Pod as the answer to a call of ours shows it: one that was told gone meanwhile stays gone.
+    pub(super) fn answered(&mut self, pod: Pod) -> Option<Arc<Seen>> {
         let pod = Arc::new(Seen::of(pod)?);
+        if self.gone.iter().any(|(_, uid)| *uid == pod.uid) {
+            return Some(pod);
+        }
+        Some(self.enter(pod))
+    }
+
+    /// A Pod as the watch tells it.
+    pub(super) fn put(&mut self, pod: Pod) -> Option<Arc<Seen>> {
+        Some(self.enter(Arc::new(Seen::of(pod)?)))
+    }
+
+    /// A Pod as the API server has it now, or had it a moment ago: what is older than what is known changes nothing.
+    fn enter(&mut self, pod: Arc<Seen>) -> Arc<Seen> {
         match self.pods.get(&pod.name) {
-            Some(known) if !supersedes(&pod, known) => return Some(Arc::clone(known)),
+            Some(known) if !supersedes(&pod, known) => return Arc::clone(known),
             Some(known) if known.uid != pod.uid => {
                 self.farewells.insert(known.uid.clone(), Arc::clone(known));
             }
@@ -73,7 +96,7 @@ impl Store {
             incoming.since.insert(pod.name.clone(), Some(Arc::clone(&pod)));
         }
         self.pods.insert(pod.name.clone(), Arc::clone(&pod));
-        Some(pod)
+        pod
     }
 
     /// The watch tells its end, with its last word.
@@ -85,12 +108,20 @@ impl Store {
 
     /// A call of ours was answered that it is not there.
     pub(super) fn forget(&mut self, name: &str, uid: &str) {
+        self.note_gone(uid);
         if self.pods.get(name).is_some_and(|known| known.uid == uid) {
             self.pods.remove(name);
             if let Some(incoming) = &mut self.incoming {
                 incoming.since.insert(name.to_owned(), None);
             }
         }
+    }
+
+    fn note_gone(&mut self, uid: &str) {
+        while self.gone.front().is_some_and(|(at, _)| at.elapsed() > LATE) {
+            self.gone.pop_front();
+        }
+        self.gone.push_back((Instant::now(), uid.to_owned()));
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Arc<Seen>> {
@@ -165,6 +196,27 @@ mod tests {
         store.put(pod("a", "1", 10)).unwrap();
         assert_eq!(store.put(pod("a", "1", 9)).unwrap().version, "10");
         assert_eq!(names(&store), ["a@10"]);
+    }
+
+    /// NEW-55, NEW-62: the answer to a call that was under way when its Pod went does not bring it back; whatever the watch
+    /// tells later does.
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_brings_nothing_back() {
+        let mut store = Store::default();
+        listed(&mut store, vec![pod("a", "1", 1), pod("b", "2", 2), pod("c", "3", 3)]);
+        store.remove(pod("a", "1", 4));
+        store.forget("b", "2");
+        listed(&mut store, vec![]);
+        for late in [pod("a", "1", 1), pod("b", "2", 5), pod("c", "3", 6)] {
+            assert!(store.answered(late).is_some());
+        }
+        assert!(names(&store).is_empty());
+        store.answered(pod("a", "9", 7)).unwrap();
+        store.put(pod("b", "2", 8)).unwrap();
+        assert_eq!(names(&store), ["a@7", "b@8"]);
+        tokio::time::advance(LATE * 2).await;
+        store.forget("b", "2");
+        assert_eq!(store.gone.len(), 1, "it does not grow");
     }
 
     /// NEW-65: whoever is gone is told once, also when its name was taken again or a 404 told it.

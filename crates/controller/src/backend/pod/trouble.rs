@@ -318,14 +318,22 @@ fn failed(reason: Reason, cause: String) -> ExecutorState {
     ExecutorState::Failed(Failure { reason, cause })
 }
 
-/// Two parts of a sentence; the second is somebody else's, and may be long.
+/// Two parts of a sentence; the second is somebody else's, and may be long. Its end stays in any case: a kubelet names an
+/// image three times before it says what is wrong with it.
 fn words(ours: &str, theirs: &str) -> String {
-    const LONGEST: usize = 300;
+    const BEGINNING: usize = 100;
+    const END: usize = 300;
     let theirs = theirs.trim();
-    match theirs.len() {
-        0 => ours.to_owned(),
-        _ => format!("{ours}: {}", theirs.chars().take(LONGEST).collect::<String>()),
+    let length = theirs.chars().count();
+    if theirs.is_empty() {
+        return ours.to_owned();
     }
+    if length <= BEGINNING + END {
+        return format!("{ours}: {theirs}");
+    }
+    let beginning: String = theirs.chars().take(BEGINNING).collect();
+    let end: String = theirs.chars().skip(length - END).collect();
+    format!("{ours}: {beginning} … {end}")
 }
 
 #[cfg(test)]

@@ -39,9 +39,11 @@ pub(super) async fn run(shared: &Arc<Shared>) {
         }
         tokio::select! {
             () = shared.observatory.stirred() => sleep(TOGETHER).await,
-            Some(_) = chores.join_next() => {}
+            // What ends while thousands are cared for is looked at together as well: a look is at all of them.
+            Some(_) = chores.join_next() => sleep(TOGETHER).await,
             () = sleep_until(next.min(sweep_due)) => {}
         }
+        while chores.try_join_next().is_some() {}
     }
 }
 
@@ -175,9 +177,12 @@ pub(super) async fn delete_secret(shared: &Shared, pod: &Seen, uid: Option<Strin
 }
 
 /// What is read may be nothing at all: a cluster keeps events for an hour, and may not let us see them.
-async fn read_events(shared: &Shared, pod: &Seen) {
+pub(super) async fn read_events(shared: &Shared, pod: &Seen) {
     let params = ListParams::default().fields(&format!("involvedObject.uid={}", pod.uid)).limit(100);
     let read = shared.cluster.within(shared.events.list(&params)).await;
+    if let Err(refusal) = &read {
+        events::went_wrong(refusal, "what a kubelet or the scheduler says of a Pod that stands still cannot be read");
+    }
     let mut told: Vec<Told> = read.map(|list| list.items.into_iter().map(told).collect()).unwrap_or_default();
     told.sort_by_key(|told| told.at);
     let changed = shared.with_care(&pod.uid, |care| {

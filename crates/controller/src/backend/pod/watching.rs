@@ -224,7 +224,7 @@ impl Observatory {
 
     /// A Pod as an answer to a call of ours shows it.
     pub(super) fn put(&self, pod: Pod) -> Option<Arc<Seen>> {
-        let seen = self.store().put(pod);
+        let seen = self.store().answered(pod);
         self.stir();
         seen
     }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::IssueError;
 use super::content::AgentId;
 use crate::config::EntryParent;
-use crate::kubernetes::Cluster;
+use crate::kubernetes::{Cluster, RefusalKind};
 
 /// How long a node's UID is believed: a burst of Pods asks once for each node, and a node that was registered anew under
 /// its name is known before a Pod of it can wait for long.
@@ -84,7 +84,8 @@ impl Nodes {
         let later = |why: String| IssueError::Later { cause: format!("the agent of node {node} is not known: {why}") };
         let nodes: Api<Node> = Api::all(self.cluster.client());
         let found = self.cluster.within(nodes.get_opt(node)).await.map_err(|refusal| {
-            later(format!("{refusal}; the controller needs the verb get on nodes, or SPIRE_AGENT_ID must be set"))
+            let instead = if refusal.kind == RefusalKind::Forbidden { ", or set SPIRE_AGENT_ID" } else { "" };
+            later(format!("{refusal}{instead}"))
         })?;
         let uid = found.ok_or_else(|| later("there is no such node any more".to_owned()))?.metadata.uid;
         let uid = uid.and_then(|uid| uid.parse::<Segment>().ok()).ok_or_else(|| later("it has no UID".to_owned()))?;

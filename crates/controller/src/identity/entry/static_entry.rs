@@ -243,10 +243,6 @@ fn refused(name: &str, refusal: &Refusal) -> IssueError {
                     .to_owned(),
         },
         RefusalKind::NotFound => later(name, &format!("{refusal}; is the CustomResourceDefinition installed?")),
-        RefusalKind::Forbidden => later(
-            name,
-            &format!("{refusal}; the controller needs get, list, create, update and delete on clusterstaticentries"),
-        ),
         _ => later(name, &refusal.message),
     }
 }

@@ -72,6 +72,33 @@ fn the_folder_of_a_claimed_task_outlives_its_message() {
     assert!(walk.wants().removal);
 }
 
+/// NEW-101, NEW-26, F25: an executor that fills the disk leaves no room for its own mark. Its work done, it goes without
+/// one; until then the mark is tried again.
+#[test]
+fn what_leaves_no_room_for_its_mark_goes_without() {
+    let epoch = Epoch::FIRST;
+    let walk = Walk::running().on(Event::LogSealed).on(Event::Answered { outcome: Some(Outcome::Failure) });
+    let walk = walk.settled(Settlement::Removed).on(Event::MarkFailed);
+    assert!(walk.wants().terminal_mark && !walk.wants().removal, "its runner may still tidy up");
+    let killed = Event::ExecutorEnded { epoch, reason: Reason::ExecutorExited, how: "gone".to_owned() };
+    let marked = Walk { life: walk.life.clone(), now: walk.now, last: vec![] }.on(Event::Marked).wants();
+    assert!(!marked.terminal_mark && !marked.removal);
+    let ended = walk.on(killed);
+    assert!(ended.wants().removal && !ended.wants().terminal_mark);
+    assert_eq!(*ended.on(Event::ExecutorAbsent).life.phase(), Phase::Gone);
+}
+
+/// NEW-102, NEW-26, F60: the runner said its end, the answer was lost, and then it dies with all it had: Gitea is asked before
+/// it is told another one.
+#[test]
+fn an_end_that_was_said_may_be_known() {
+    let said = Walk::running().state(Outcome::Success, &ALL_GOOD);
+    let killed = Event::ExecutorEnded { epoch: Epoch::FIRST, reason: Reason::ExecutorExited, how: "gone".to_owned() };
+    let walk = said.on(killed.clone());
+    assert!(walk.wants().certificate.is_some() && walk.life.end_may_be_known());
+    assert!(!Walk::running().on(killed).life.end_may_be_known());
+}
+
 /// NEW-22: the grace is for a runner that has the task. An executor that did not hand it out goes at once.
 #[test]
 fn an_executor_without_the_task_gets_no_grace() {

@@ -90,6 +90,7 @@ fn every_event(current: Epoch) -> Vec<Event> {
         Event::PayloadFound,
         Event::MessageMissing,
         Event::Marked,
+        Event::MarkFailed,
         Event::Stopping,
         Event::InLine { place: 2, slots: 4 },
         Event::Tick,

@@ -68,6 +68,38 @@ async fn the_secret_goes_after_the_claim() {
     assert!(world.has(Resource::Pods, &name(7)));
 }
 
+/// NEW-72: a container that runs already, by whatever kubelet or admission, gets its Secret all the same.
+#[tokio::test]
+async fn a_secret_comes_after_the_start() {
+    let world = World::start().await;
+    let backend = world.controller();
+    // The double's own kubelet waits for the Secret, as real ones do.
+    world.cluster.kubelet().next(Plan::Ignored);
+    world.cluster.fail(On::call(Verb::Create, Resource::Secrets), Fault::internal());
+    backend.ensure(launch(7)).await.unwrap_err();
+    let running = json!([{"name": "executor", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
+        "state": {"running": {}}}]);
+    world.cluster.edit(Resource::Pods, &name(7), |pod| {
+        pod["spec"]["nodeName"] = "node-1".into();
+        pod["status"] = json!({"phase": "Running", "containerStatuses": running});
+    });
+    until("it is seen", async || state(&backend, &name(7)).await == Some(ExecutorState::Running)).await;
+    ready(&backend, 7).await;
+    assert!(world.has(Resource::Secrets, &name(7)));
+}
+
+/// WRK-1, WRK-9: a Pod costs no look before it is made; one that is there is found by the create.
+#[tokio::test]
+async fn a_create_finds_what_is_there() {
+    let world = World::start().await;
+    let first = world.controller();
+    ready(&first, 7).await;
+    assert_eq!(world.cluster.count(Verb::Get, Resource::Pods), 0);
+    let second = world.controller();
+    ready(&second, 7).await;
+    assert_eq!(world.cluster.names(Resource::Pods), [name(7)]);
+}
+
 /// POD-7, NEW-126: the entry goes first, then the Pod, by its UID; its Secret goes with it.
 #[tokio::test]
 async fn an_end_takes_everything_with_it() {

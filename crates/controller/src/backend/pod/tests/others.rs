@@ -6,6 +6,9 @@ use testkit::kubernetes::{Away, Fault, On, Verb};
 
 use super::*;
 use crate::backend::Failure;
+use crate::config::{Log, LogFormat, LogLevel};
+use crate::telemetry::lines::Lines;
+use crate::telemetry::{Colours, subscriber};
 
 /// A Pod that somebody else made, with these labels and annotations.
 fn pod(name: &str, record: &ExecutorRecord) -> Value {
@@ -141,6 +144,23 @@ async fn refusals_of_a_create() {
     );
     world.cluster.allow(Verb::Create, Resource::Pods);
     ready(&backend, 1).await;
+}
+
+/// T77, NEW-143, F154: nothing waits for rights over events; without them the log says which.
+#[tokio::test]
+async fn missing_rights_over_events_are_told() {
+    let (lines, log) = (Lines::default(), Log { format: LogFormat::Json, level: LogLevel::Info });
+    let _log = tracing::subscriber::set_default(subscriber(log, lines.clone(), Colours::Off));
+    let told = |verb: &str| lines.text().contains(&format!("cannot {verb} resource"));
+    let world = World::start().await;
+    world.cluster.forbid(Verb::Create, Resource::Events);
+    world.cluster.forbid(Verb::List, Resource::Events);
+    let backend = world.controller();
+    ready(&backend, 7).await;
+    until("that none is written", async || told("create")).await;
+    let pod = backend.shared.observatory.store().get(&name(7)).unwrap();
+    upkeep::read_events(&backend.shared, &pod).await;
+    assert!(told("list"), "{}", lines.text());
 }
 
 /// NEW-62, F76, T42: without an answer of the cluster there is no list, and so no evidence; it comes back by itself.

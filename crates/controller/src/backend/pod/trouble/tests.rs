@@ -69,6 +69,18 @@ fn waits(seconds: u64, pod: &Seen, events: &[Told], words: &str) {
     }
 }
 
+/// NEW-66, F60: what is wrong with an image stands at the end of a kubelet's long sentence, and so on the job's page.
+#[test]
+fn the_end_of_a_long_sentence_stays() {
+    let image = format!("registry.example.org/ci/executor@sha256:{}", "a".repeat(64));
+    let message = format!(
+        "Back-off pulling image \"{image}\": ErrImagePull: failed to pull and unpack image \"{image}\": failed to resolve \
+         reference \"{image}\": {image}: not found"
+    );
+    fails(30, &waiting("ImagePullBackOff", &message), &[], Reason::ImagePull, "Back-off pulling image");
+    fails(30, &waiting("ImagePullBackOff", &message), &[], Reason::ImagePull, ": not found (for 30 s)");
+}
+
 /// NEW-66, F60, T7: what cannot mend itself fails at once, what may is waited for, and then it has its word.
 #[test]
 fn images_and_configurations() {
