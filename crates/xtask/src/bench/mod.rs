@@ -1,10 +1,11 @@
-//! `cargo xtask bench`: the figures of one-host mode, measured from outside. Nothing here is judged: machines are shared,
-//! so a figure is printed beside its goal and beside what the machine was doing.
+//! `cargo xtask bench`: the figures of one-host mode and of Pods, measured from outside. Nothing here is judged: machines
+//! are shared, so a figure is printed beside its goal and beside what the machine was doing.
 
 mod build;
 mod figure;
 mod finished;
 mod live;
+mod pods;
 mod process;
 mod start;
 mod subject;
@@ -22,7 +23,7 @@ use crate::say;
 use figure::Figure;
 pub(crate) use subject::StandIn;
 
-/// Print the figures of one-host mode beside their goals; judges nothing.
+/// Print the figures of one-host mode and of Pods beside their goals; judges nothing.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Measure only these.
@@ -37,6 +38,15 @@ pub(crate) struct Arguments {
     /// `finished`: memory and CPU time are read after so many finished jobs.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000])]
     finished: Vec<usize>,
+    /// `pods`: tasks that come ten a second.
+    #[arg(long, default_value_t = 300)]
+    paced: usize,
+    /// `pods`: tasks that come at once.
+    #[arg(long, default_value_t = 200)]
+    burst: usize,
+    /// `pods`: executors that exist at a start.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000])]
+    adopted: Vec<usize>,
     /// `versus-runner`: rounds, of which the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -69,6 +79,9 @@ enum Part {
     Live,
     /// Memory and CPU time after many jobs; on the double, each job in an executor with a stand-in for the runner.
     Finished,
+    /// Executors as Pods: paced and in a burst, found at a start, and calls when idle; on the doubles of Gitea and of
+    /// Kubernetes, with real NATS and SPIRE.
+    Pods,
     /// Ours against the official runner alone, on a real Gitea: many jobs of one push, and one job.
     VersusRunner,
 }
@@ -76,7 +89,7 @@ enum Part {
 pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
     let parts = if arguments.only.is_empty() { Part::value_variants() } else { &arguments.only };
     let (large, least) = if arguments.debug { ("dev", "dev") } else { ("release", "small") };
-    let program = match arguments.binary {
+    let program = match &arguments.binary {
         Some(program) => program.canonicalize().with_context(|| format!("find {}", program.display()))?,
         None => crate::build::program(root, large, "controller", "gitea-dynamic-runner").await?,
     };
@@ -96,6 +109,10 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
             Part::Task => task::measure(&program, arguments.tasks).await?,
             Part::Live => live::measure(&program, arguments.live).await?,
             Part::Finished => finished::measure(&program, &arguments.finished).await?,
+            Part::Pods => {
+                let Arguments { paced, burst, adopted, .. } = &arguments;
+                pods::measure(&program, &pods::Sizes { paced: *paced, burst: *burst, adopted }).await?
+            }
             Part::VersusRunner => versus::measure(&program, arguments.rounds, arguments.jobs).await?,
         });
     }

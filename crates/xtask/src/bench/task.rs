@@ -47,7 +47,7 @@ pub(super) async fn measure(program: &Path, tasks: usize) -> anyhow::Result<Vec<
 }
 
 /// When Gitea had answered a FetchTask with this task, on the wall clock.
-fn fetched(gitea: &Gitea, task: i64) -> Option<Duration> {
+pub(super) fn fetched(gitea: &Gitea, task: i64) -> Option<Duration> {
     let calls = gitea.calls_of(task);
     let fetch = calls.iter().find(|call| call.method == Method::FetchTask)?;
     Some((now() + fetch.took?).saturating_sub(fetch.instant.elapsed()))

@@ -59,18 +59,17 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         queue: arguments.queue,
         limit: Duration::from_secs(60 * arguments.minutes),
     };
-    let (rows, tally) = soak(root, wanted).await?;
+    let (rows, tally, _told) = soak(root, wanted).await?;
     conclude(&rows, tally, arguments.json.as_deref())
 }
 
 /// A short soak whose choices are always the same, for the check of a change.
 pub(crate) async fn short(root: &Path, queue: QueueKind) -> anyhow::Result<(Tally, Vec<String>)> {
     let wanted = Wanted { kills: 15, seed: 1, jobs: 8, queue, limit: Duration::from_secs(60) };
-    // What is wrong has been told by then.
-    soak(root, wanted).await.map(|(_, tally)| (tally, Vec::new()))
+    soak(root, wanted).await.map(|(_, tally, violations)| (tally, violations))
 }
 
-async fn soak(root: &Path, wanted: Wanted) -> anyhow::Result<(Vec<Figure>, Tally)> {
+async fn soak(root: &Path, wanted: Wanted) -> anyhow::Result<(Vec<Figure>, Tally, Vec<String>)> {
     let controller = crate::build::controller(root).await?;
     let place = controller.parent().context("the program lies in a folder")?.join("soak");
     say::line(&format!("seed {}", wanted.seed));
@@ -97,7 +96,8 @@ async fn soak(root: &Path, wanted: Wanted) -> anyhow::Result<(Vec<Figure>, Tally
         wanted.jobs,
         wanted.queue.word()
     ));
-    Ok((rows, tally(&record, &judgement)))
+    let violations = judgement.violations.iter().map(ToString::to_string).collect();
+    Ok((rows, tally(&record, &judgement), violations))
 }
 
 /// One for every task, and one for every rule that is about no single task.

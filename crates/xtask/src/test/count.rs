@@ -24,6 +24,23 @@ pub(super) fn failures<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Strin
     (!told.is_empty()).then(|| told.join("\n"))
 }
 
+/// Which tests failed, each with the first words of its panic.
+pub(super) fn panics<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut lines = lines.skip_while(|line| *line != "failures:");
+    let (mut told, mut name) = (Vec::new(), None);
+    while let Some(line) = lines.next() {
+        if let Some(begun) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            name = Some(begun);
+        } else if line.contains("panicked at")
+            && let Some(name) = name.take()
+        {
+            let words: String = lines.next().unwrap_or_default().chars().take(300).collect();
+            told.push(format!("{name}: {words}"));
+        }
+    }
+    told
+}
+
 /// The number before a word.
 fn number(line: &str, word: &str) -> u32 {
     let words: Vec<&str> = line.split([' ', ';', '.']).filter(|part| !part.is_empty()).collect();
@@ -59,6 +76,26 @@ mod tests {
         let told = "failures:\n---- a stdout ----\nwhy\nfailures:\n    a\ntest result: FAILED. 0";
         assert_eq!(failures(lines), Some(format!("{told}\n{told}")));
         assert_eq!(failures(["test result: ok. 1"].into_iter()), None);
+    }
+
+    #[test]
+    fn who_failed_and_how_in_short() {
+        let lines = [
+            "test a ... FAILED",
+            "failures:",
+            "",
+            "---- a stdout ----",
+            "",
+            "thread 'a' (7) panicked at a.rs:1:2:",
+            "why",
+            "thread 'other' (8) panicked at b.rs:1:2:",
+            "because of a",
+            "---- b stdout ----",
+            "thread 'b' (9) panicked at b.rs:1:2:",
+            "assertion failed",
+        ];
+        assert_eq!(panics(lines.into_iter()), ["a: why", "b: assertion failed"]);
+        assert!(panics(["test a ... ok"].into_iter()).is_empty());
     }
 
     #[test]

@@ -83,6 +83,9 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     );
     let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
     say::result(&table(&["stage", "seconds", "passed", "failed"], &cells));
+    for row in rows.iter().filter(|row| row.tally.failed > 0) {
+        say::result(&row.complaint());
+    }
     let tally: Tally = rows.iter().map(|row| row.tally).sum();
     conclude(&rows, tally, arguments.json.as_deref())
 }
@@ -156,7 +159,7 @@ async fn drawn(stage: &str, part: impl Future<Output = anyhow::Result<(Tally, Ve
         Err(error) => (Tally::one(false), vec![format!("{error:#}")]),
     };
     complaints.iter().for_each(|complaint| say::line(complaint));
-    Row::counted(stage, started.elapsed().as_secs_f64(), tally)
+    Row::counted(stage, started.elapsed().as_secs_f64(), tally, complaints)
 }
 
 /// The `cargo` that runs us.

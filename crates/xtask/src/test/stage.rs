@@ -15,6 +15,9 @@ use crate::say::{self, Step};
 /// A cold build of everything on a slow machine fits.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
 
+/// Of a long complaint these are repeated at the end.
+const LAST_LINES: usize = 8;
+
 /// What came out of a stage.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
@@ -22,6 +25,9 @@ pub(super) struct Row {
     seconds: f64,
     #[serde(flatten)]
     pub(super) tally: Tally,
+    /// What there is to complain of, in short: said once more at the very end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) complaints: Vec<String>,
     /// Why the machine cannot run it: neither passed nor failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     absent: Option<String>,
@@ -30,25 +36,33 @@ pub(super) struct Row {
 impl Row {
     /// The row of a stage that is one judgement; a failure is shown.
     pub(super) fn judged(stage: &str, seconds: f64, outcome: &Outcome) -> Self {
-        let passed = match outcome {
-            Outcome::Passed => true,
+        let complaints = match outcome {
+            Outcome::Passed => Vec::new(),
             Outcome::Failed(why) => {
                 say::line(why);
-                false
+                // The last lines: a compiler and a test say there what it came to.
+                let lines: Vec<&str> = why.lines().collect();
+                vec![lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")]
             }
         };
-        Self { stage: stage.to_owned(), seconds, tally: Tally::one(passed), absent: None }
+        Self::counted(stage, seconds, Tally::one(complaints.is_empty()), complaints)
     }
 
     /// The row of a stage that judged several things.
-    pub(super) fn counted(stage: &str, seconds: f64, tally: Tally) -> Self {
-        Self { stage: stage.to_owned(), seconds, tally, absent: None }
+    pub(super) fn counted(stage: &str, seconds: f64, tally: Tally, complaints: Vec<String>) -> Self {
+        Self { stage: stage.to_owned(), seconds, tally, complaints, absent: None }
     }
 
     /// The row of a stage that this machine cannot run.
     pub(super) fn absent(stage: &str, reason: &str) -> Self {
         let absent = Some(reason.to_owned());
-        Self { stage: stage.to_owned(), seconds: 0.0, tally: Tally::default(), absent }
+        Self { stage: stage.to_owned(), seconds: 0.0, tally: Tally::default(), complaints: Vec::new(), absent }
+    }
+
+    /// What failed in it, for whoever sees the end of the output only.
+    pub(super) fn complaint(&self) -> String {
+        let complaints = if self.complaints.is_empty() { "see above".to_owned() } else { self.complaints.join("\n  ") };
+        format!("{} FAILED:\n  {complaints}", self.stage)
     }
 
     pub(super) fn cells(&self) -> Vec<String> {
@@ -113,14 +127,16 @@ pub(super) async fn cargo_test_with(
     command.envs(environment.iter().copied());
     command.env("RUST_TEST_THREADS", threads.to_string());
     let mut step = Step::begin(stage);
-    let (tally, complaint) = match run(command, LIMIT, &mut step).await {
+    let (tally, whole, complaints) = match run(command, LIMIT, &mut step).await {
         Ok(finished) => {
             let tally = count::tally(&finished.out(), finished.status.success());
-            (tally, (tally.failed > 0).then(|| count::failures(finished.lines()).unwrap_or_else(|| finished.tail(400))))
+            let whole =
+                (tally.failed > 0).then(|| count::failures(finished.lines()).unwrap_or_else(|| finished.tail(400)));
+            (tally, whole, count::panics(finished.lines()))
         }
-        Err(error) => (Tally::one(false), Some(format!("{error:#}"))),
+        Err(error) => (Tally::one(false), None, vec![format!("{error:#}")]),
     };
     let seconds = step.end(if tally.failed == 0 { "ok" } else { "FAILED" });
-    complaint.iter().for_each(|text| say::line(text));
-    Row::counted(stage, seconds, tally)
+    whole.iter().for_each(|text| say::line(text));
+    Row::counted(stage, seconds, tally, complaints)
 }
