@@ -76,7 +76,10 @@ impl Copy {
         command.current_dir(&self.sources).env("CARGO_TARGET_DIR", &self.build).args(["test", "--no-fail-fast"]);
         if let Some(test) = tests.first() {
             command.args(["--package", &test.package]);
+            let has_library = self.sources.join("crates").join(&test.package).join("src/lib.rs").exists();
             match test.target.as_str() {
+                // A package that is a program alone: Cargo refuses to look for a library there.
+                "lib" if !has_library => command.arg("--bins"),
                 "lib" => command.args(["--lib", "--bins"]),
                 target => command.args(["--test", target]),
             };

@@ -117,7 +117,9 @@ async fn the_log_of_an_outage() {
     server.start_again().await.unwrap();
     until("refused", SOON, &connection, |t| t.is_some_and(|t| t.contains("authorization"))).await;
     connection.password().replace("another-password");
-    until("connected", SOON, &connection, |trouble| trouble.is_none()).await;
+    // The line comes after the change that it tells.
+    let told = |trouble: Option<&str>| trouble.is_none() && lines.text().contains("connected to NATS again");
+    until("connected", SOON, &connection, told).await;
     let text = lines.text();
     let told: Vec<_> = text
         .lines()
