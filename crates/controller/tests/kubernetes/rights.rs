@@ -66,7 +66,12 @@ async fn no_more_than_that(seat: &Seat) {
 async fn without(seat: &Seat, right: &Right, log: &Log) {
     let (resource, verb) = (right.resource.as_str(), right.verb.as_str());
     match (resource, verb) {
-        ("pods", "get") | ("pods" | "secrets", "create") => {
+        // A Pod that is to be marked and is not known may be there all the same.
+        ("pods", "get") => {
+            let pods = seat.pods();
+            refused(seat, right, async || words(pods.mark(&seat.pod_name(), Mark::Terminal).await)).await;
+        }
+        ("pods" | "secrets", "create") => {
             let pods = seat.pods();
             refused(seat, right, async || words(seat.ensure(&pods).await)).await;
         }

@@ -224,7 +224,10 @@ impl Site {
             }
             Ok(if left.is_empty() { Seen::Done(()) } else { Seen::NotYet(left.join(", ")) })
         });
-        gone.await.unwrap();
+        if let Err(error) = gone.await {
+            let pods = self.cluster.admin().get(&paths[0]).await.unwrap().object(&paths[0]).unwrap();
+            panic!("{error}\n{pods:#}\n{}", self.log_end());
+        }
         let log = std::fs::read_to_string(self.log_file()).unwrap();
         let refused: Vec<_> = log.lines().filter(|line| line.contains("Role and ClusterRole")).collect();
         assert!(refused.is_empty(), "the rights of the manifests do not suffice: {refused:#?}");

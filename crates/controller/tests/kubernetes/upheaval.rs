@@ -126,5 +126,16 @@ async fn a_lost_node(site: &mut Site) {
     assert!(page.contains("node_lost") && page.contains(site.cluster.node()), "{page}");
     site.cluster.thaw_service(Service::Kubelet).await.unwrap();
     site.cluster.node_ready().await.unwrap();
-    site.nothing_left().await;
+    // How soon a kubelet that stood still does what it is told is its own affair.
+    let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+    let told = eventually("its Pod is gone, or on its way", JOB, async || {
+        let list = site.cluster.admin().get(&pods).await?.object(&pods)?;
+        let stays = list["items"]
+            .as_array()
+            .is_some_and(|items| items.iter().any(|pod| pod["metadata"]["deletionTimestamp"].is_null()));
+        Ok(if stays { Seen::NotYet(list.to_string()) } else { Seen::Done(()) })
+    });
+    told.await.unwrap();
+    let secrets = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
+    assert_eq!(site.names(&secrets).await, [""; 0]);
 }
