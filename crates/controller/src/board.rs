@@ -12,6 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use domain::assignment::Assignment;
 use domain::id::{AssignmentId, Epoch};
 use domain::lifecycle::{Action, Event, Life, Limits, Phase, Wants, happenings};
 use jiff::Timestamp;
@@ -172,6 +173,15 @@ impl Board {
     /// [`Board::insert`].
     pub fn insert_unopened(&self, message: Key, lane: Lane, life: Life) -> bool {
         self.enter(message.id, Entry { message: Some(message), ..Entry::new(None, lane, life) })
+    }
+
+    /// Holds a task whose message lies in the queue, whoever put it there: a former process, the migration, or the fetch room
+    /// a moment ago.
+    pub fn hold_waiting(&self, assignment: &Assignment, lane: Lane, attempts: u32, last_error: Option<String>) {
+        let life = Life::of_assignment(assignment).found_waiting(self.now(), attempts, last_error);
+        if !self.insert(assignment.id, Some(Card::of_assignment(assignment)), lane, life) {
+            self.apply(assignment.id, Event::Persisted);
+        }
     }
 
     fn enter(&self, id: AssignmentId, entry: Entry) -> bool {

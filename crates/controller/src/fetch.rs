@@ -218,7 +218,7 @@ impl Fetch {
         let id = assignment.id;
         let subject = Subject::waiting(Some(assignment.backend), id);
         assignment_transition(AssignmentEvent::Fetched, &subject, Detail::default());
-        let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
+        let life = Life::of_assignment(&assignment);
         self.put_on_board(id, Some(Card::of_assignment(&assignment)), life).await;
         let message = Message { id, digest: assignment.digest.clone(), backend: assignment.backend, body };
         if let Err(error) = self.publish(&message).await {

@@ -24,7 +24,8 @@ impl Launch {
                 // The queue has the newest of each number; the executor that was found is an older life's (NEW-3).
                 match self.open(row.id, &row.body) {
                     Ok(Opened { assignment, .. }) => {
-                        let life = self.waiting_life(&assignment, row.attempts, row.last_error);
+                        let life = Life::of_assignment(&assignment);
+                        let life = life.found_waiting(self.board.now(), row.attempts, row.last_error);
                         self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), self.lane(row.id), life);
                     }
                     Err(closed) => self.unopened.found(&row, closed.class),
@@ -63,21 +64,8 @@ impl Launch {
         self.board.apply(row.id, Event::WaitsFor { what: format!("a key that opens it: {closed}") });
     }
 
-    /// A message in the queue is held, whoever put it there: by a former process, or by the fetch room a moment ago.
     pub(super) fn make_known(&self, assignment: &Assignment, attempts: u32, last_error: Option<String>) {
-        let life = self.waiting_life(assignment, attempts, last_error);
-        let lane = self.lane(assignment.id);
-        if !self.board.insert(assignment.id, Some(Card::of_assignment(assignment)), lane, life) {
-            self.board.apply(assignment.id, Event::Persisted);
-        }
-    }
-
-    fn waiting_life(&self, assignment: &Assignment, attempts: u32, last_error: Option<String>) -> Life {
-        Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone()).found_waiting(
-            self.board.now(),
-            attempts,
-            last_error,
-        )
+        self.board.hold_waiting(assignment, self.lane(assignment.id), attempts, last_error);
     }
 
     /// An executor that was found again gets its payload back on the board.

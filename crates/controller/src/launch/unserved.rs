@@ -33,8 +33,7 @@ impl Launch {
         let refusal = not_served(kind, self.kind);
         let detail = Detail::because(refusal.reason, &refusal.cause);
         assignment_transition(AssignmentEvent::Refused, &subject, detail);
-        let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
-        let life = life.found_unserved(self.board.now(), row.attempts, refusal);
+        let life = Life::of_assignment(&assignment).found_unserved(self.board.now(), row.attempts, refusal);
         let card = Some(Card::of_assignment(&assignment));
         if self.board.view(row.id).is_some() {
             // A number that came again: the message of the life that is over (NEW-3).

@@ -21,13 +21,13 @@ use std::time::Duration;
 use domain::assignment::{Assignment, Rules};
 use domain::envelope::{Earlier, read_v1};
 use domain::id::{AssignmentId, PayloadDigest};
-use domain::lifecycle::{Event, Life, Row};
+use domain::lifecycle::Row;
 use jiff::SignedDuration;
 use runner_proto::runner::v1 as proto;
 use tokio_util::sync::CancellationToken;
 
 use self::judgement::{Known, Rest, Status, known, status, underived, unread};
-use crate::board::{Board, Card, Recovery};
+use crate::board::{Board, Recovery};
 use crate::gitea::{Gitea, GiteaError, Lane, Trouble, Turn as LaneTurn};
 use crate::ops::Ops;
 use crate::ops::liveness::Turn;
@@ -246,12 +246,7 @@ impl Migration {
             Err(QueueError::Ended { .. }) => return Ok(Fate::Removed(judgement::ENDED_HERE)),
             Err(error) => return Err(error.to_string()),
         }
-        let life = Life::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone());
-        let life = life.found_waiting(self.board.now(), 0, None);
-        if !self.board.insert(id, Some(Card::of_assignment(&assignment)), lane, life) {
-            // It was handed out meanwhile, and is known.
-            self.board.apply(id, Event::Persisted);
-        }
+        self.board.hold_waiting(&assignment, lane, 0, None);
         Ok(Fate::TakenIn)
     }
 }

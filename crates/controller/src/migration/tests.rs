@@ -243,8 +243,7 @@ async fn what_was_taken_in_is_not_taken_again() {
     // What the room `launch` does at the start.
     let found = earlier[0].assignment(&process.room.rules, now).unwrap();
     let lane = Lane::new(Arc::clone(&process.room.gitea), found.id.task());
-    let waiting = Life::fetched(now, found.deadline, vec![]).found_waiting(now, 0, None);
-    process.room.board.insert(found.id, Some(Card::of_assignment(&found)), lane, waiting);
+    process.room.board.hold_waiting(&found, lane, 0, None);
     let key = life(earlier[1].id, &PayloadDigest::of(&earlier[1].task));
     process
         .queue

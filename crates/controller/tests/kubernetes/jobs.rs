@@ -1,8 +1,7 @@
 //! What a workflow's author sees of jobs in Pods.
 
-use testkit::real::{Gate, Run};
-
-use crate::site::{JOB, NAMESPACE, Site, said};
+use crate::site::{NAMESPACE, Site, said};
+use crate::waiting::waiting;
 
 const SMOKE: &str = "
 on: push
@@ -25,18 +24,6 @@ jobs:
       - run: node -e 'const a = []; for (;;) a.push(Buffer.alloc(16 << 20, 1))'
 ";
 
-const LONG: &str = "
-on: push
-jobs:
-  long:
-    runs-on: pod
-    steps:
-      - run: |
-          echo be''fore
-          GATE
-          echo af''ter
-";
-
 /// WFL-1, POD-2, POD-4, EXE-7, IMG-1, NEW-68, NEW-69, NEW-72, NEW-78, F68: with the rights of the shipped manifests a job runs in a real
 /// Pod as user 2000 with the SVID of its repository and job from a real SPIRE, a killed controller costs another one
 /// nothing, a Pod that somebody deletes is told on the job's page, a step that uses up its Pod's memory is killed
@@ -50,19 +37,18 @@ async fn jobs_in_real_pods() {
     assert!(page.contains("spiffe://td.test/ci/acme/app/smoke"), "{page}");
     site.nothing_left().await;
 
-    let (run, gate) = waiting(&site).await;
+    let job = waiting(&site).await;
     site.kill9().await;
     site.restart();
-    gate.open();
-    let page = site.ends(&run, "success").await;
+    job.gate.open();
+    let page = site.ends(&job.run, "success").await;
     assert!(said(&page, "before") == 1 && said(&page, "after") == 1, "{page}");
     site.nothing_left().await;
 
-    let (run, _gate) = waiting(&site).await;
-    let pod = site.claimed_pod().await;
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}");
+    let job = waiting(&site).await;
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}", job.pod);
     site.cluster.admin().delete(&path, &serde_json::json!({"gracePeriodSeconds": 0})).await.unwrap();
-    let page = site.ends(&run, "failure").await;
+    let page = site.ends(&job.run, "failure").await;
     assert!(page.contains("executor_deleted") || page.contains("interrupted"), "{page}");
     site.nothing_left().await;
 
@@ -71,12 +57,4 @@ async fn jobs_in_real_pods() {
     let page = site.ends(&run, "failure").await;
     assert!(page.contains("137"), "{page}");
     site.nothing_left().await;
-}
-
-/// A job that waits in its step.
-async fn waiting(site: &Site) -> (Run, Gate) {
-    let gate = Gate::at(site.cluster.host_address()).await.unwrap();
-    let run = site.push(&LONG.replace("GATE", &gate.wait_here())).await;
-    gate.arrived(1, JOB).await.unwrap_or_else(|error| panic!("{error}\n{}", site.log_end()));
-    (run, gate)
 }

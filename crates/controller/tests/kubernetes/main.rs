@@ -12,3 +12,4 @@ mod seat;
 mod site;
 mod trouble;
 mod upheaval;
+mod waiting;

@@ -4,41 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::real::kubernetes::Service;
-use testkit::real::{Gate, Run, Seen, eventually};
+use testkit::real::{Seen, eventually};
 
 use crate::site::{JOB, NAMESPACE, Site, said};
-
-/// Words as they are said are not found in the script, which is shown as well.
-const WORKFLOW: &str = "
-on: push
-jobs:
-  long:
-    runs-on: pod
-    steps:
-      - run: |
-          echo be''fore
-          GATE
-          echo af''ter
-";
+use crate::waiting::waiting;
 
 /// A lost node is given up at once.
 const IMPATIENT: &str = "spec: {tolerations: [
   {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1},
   {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 1}]}";
-
-/// A job that waits in its first step.
-struct Waiting {
-    run: Run,
-    gate: Gate,
-    pod: String,
-}
-
-async fn waiting(site: &Site) -> Waiting {
-    let gate = Gate::at(site.cluster.host_address()).await.unwrap();
-    let run = site.push(&WORKFLOW.replace("GATE", &gate.wait_here())).await;
-    gate.arrived(1, JOB).await.unwrap_or_else(|error| panic!("{error}\n{}", site.log_end()));
-    Waiting { run, gate, pod: site.claimed_pod().await }
-}
 
 fn path(pod: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}")

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Ending, Executor, LogBook, Outcome, Phase, StepRecords};
+use crate::assignment::Assignment;
 use crate::id::Epoch;
 use crate::metadata::ExecutorRecord;
 use crate::reason::{Reason, Refusal};
@@ -131,6 +132,12 @@ impl Life {
             steps: StepRecords::default(),
             definitions,
         }
+    }
+
+    /// A task as its assignment tells it.
+    #[must_use]
+    pub fn of_assignment(assignment: &Assignment) -> Self {
+        Self::fetched(assignment.fetched_at, assignment.deadline, assignment.steps.clone())
     }
 
     /// A task that can never run here: it was never queued, and only its end has to be told (NEW-14).
