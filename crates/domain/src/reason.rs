@@ -92,6 +92,7 @@ impl Reason {
             Self::QueueTimeout | Self::QueueUnavailable => {
                 "Run the job again later; the operator can raise the capacity."
             }
+            Self::BackendQuota => "Run the job again later; the operator can raise the quota.",
             Self::ExecutorExited | Self::ExecutorLost | Self::ExecutorDeleted | Self::NodeLost | Self::SandboxLost => {
                 "Run the job again; if it happens again, the operator finds more in this runner's log."
             }

@@ -27,7 +27,8 @@ pub trait Backend: Send + Sync + 'static {
     /// WRK-2). One that has ended already is [`Ensured::Ready`] as well: it is never started a second time.
     ///
     /// # Errors
-    /// [`BackendError`]. After [`BackendError::Transient`] an executor may exist; call again.
+    /// [`BackendError`]. After [`BackendError::Transient`] an executor may exist; call again. [`BackendError::QuotaUsedUp`]
+    /// is for this call alone.
     fn ensure(&self, launch: Launch) -> BoxFuture<'_, Result<Ensured, BackendError>>;
 
     /// Every executor of ours, unreadable ones included (POD-13, NEW-56), and what nobody but us can own although an
@@ -184,6 +185,14 @@ pub enum BackendError {
         /// What happened.
         cause: String,
         /// Not before this time has passed, when the far side said so.
+        retry_after: Option<Duration>,
+    },
+    /// Others use up what the backend may have: worth a wait, and no failure of an attempt (NEW-66).
+    #[error("{cause}")]
+    QuotaUsedUp {
+        /// Which quota, with its numbers.
+        cause: String,
+        /// As in [`BackendError::Transient`].
         retry_after: Option<Duration>,
     },
     /// Another executor has the name: an older life of the assignment's id (NEW-3). It is not adopted; it is judged on

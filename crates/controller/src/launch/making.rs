@@ -31,6 +31,10 @@ impl Launch {
             let retry_at = self.board.now().saturating_add(pause).unwrap_or_else(|_| self.board.now());
             self.board.apply(id, Event::LaunchFailed { epoch, permanent, cause, remedy, retry_at });
         };
+        let used_up = |cause: String, pause: Duration| {
+            let retry_at = self.board.now().saturating_add(pause).unwrap_or_else(|_| self.board.now());
+            self.board.apply(id, Event::QuotaUsedUp { epoch, cause, retry_at });
+        };
         let pause = backoff(FIRST_RETRY, LONGEST_RETRY).after(attempts).pause();
         match self.still_wanted(id, epoch).await {
             Ok(true) => {}
@@ -65,8 +69,10 @@ impl Launch {
             // Another life of this number is in the way; `reap` removes it, and the next epoch has another name.
             Err(error @ BackendError::Conflict { .. }) => failed(None, error.to_string(), String::new(), pause),
             Err(BackendError::Transient { cause, retry_after }) => {
-                let pause = retry_after.map_or(pause, |least| least.max(pause));
-                failed(None, cause, String::new(), pause);
+                failed(None, cause, String::new(), retry_after.map_or(pause, |least| least.max(pause)));
+            }
+            Err(BackendError::QuotaUsedUp { cause, retry_after }) => {
+                used_up(cause, retry_after.map_or(pause, |least| least.max(pause)));
             }
         }
     }

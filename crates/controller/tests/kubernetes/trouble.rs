@@ -62,7 +62,7 @@ async fn each_refusal_on_its_page() {
         ("missing", &["image_pull", "not found"]),
         ("secret", &["image_pull", "403 Forbidden"]),
         ("huge", &["unschedulable", "Insufficient cpu"]),
-        ("squeezed", &["queue_timeout", "exceeded quota: squeezed", "limited: pods=0"]),
+        ("squeezed", &["backend_quota", "exceeded quota: squeezed", "limited: pods=0"]),
         ("unwanted", &["config_error", "no Pods on Mondays"]),
     ] {
         for word in words {

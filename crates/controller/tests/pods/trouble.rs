@@ -4,7 +4,10 @@ use testkit::gitea::Status;
 use testkit::kubernetes::{Plan, Resource, Verb};
 use testkit::world::SOON;
 
-use crate::{job, site};
+use crate::{Site, job, site};
+
+/// Of the controller's executors.
+const NAMESPACE: &str = "gitea-actions";
 
 /// POD-10, NEW-66, F60, T7: an image whose name is none ends the job at once, with the reason.
 #[tokio::test]
@@ -65,5 +68,30 @@ async fn a_right_that_is_missing() {
     site.eventually("the page names it", SOON, |site| site.gitea.state(one).rows().iter().any(named)).await;
     site.kubernetes.allow(Verb::Create, Resource::Pods);
     site.ends_as(one, Status::Success, SOON).await;
+    site.finish().await;
+}
+
+/// NEW-66, PRC-5, F60, T7: a used-up quota of the namespace stands on the page with its numbers; who waits for it too long is
+/// told that it was the quota, and who waits when there is room again runs.
+#[tokio::test]
+async fn a_quota_that_is_used_up() {
+    let mut site = Site::start(1, &[("QUEUE_WAIT_LIMIT", "8s")]).await;
+    site.kubernetes.set_quota(NAMESPACE, 0);
+    let given_up = site.gitea.push_one(job("given-up", &["say never"]));
+    let state = site.ends_as(given_up, Status::Failure, SOON).await;
+    let numbers = "exceeded quota: executors, requested: pods=1, used: pods=0, limited: pods=0";
+    let rows = state.rows();
+    let reason =
+        rows.iter().find(|row| row.contains("##[error]backend_quota: waited ")).unwrap_or_else(|| panic!("{rows:?}"));
+    assert!(reason.contains(numbers), "{rows:?}");
+
+    site.set(&[("QUEUE_WAIT_LIMIT", "1h")]);
+    site.sigterm(0).await;
+    site.restart();
+    let waits = site.gitea.push_one(job("waits", &["say here"]));
+    let told = |site: &Site| site.gitea.state(waits).rows().iter().any(|row| row.contains(numbers));
+    site.eventually("its page has the numbers", SOON, told).await;
+    site.kubernetes.set_quota(NAMESPACE, 1);
+    site.ends_as(waits, Status::Success, SOON).await;
     site.finish().await;
 }

@@ -36,6 +36,15 @@ pub enum Event {
         /// When to try again.
         retry_at: Timestamp,
     },
+    /// The backend makes no executor now, because others use up what it may have: a wait, and no failure (NEW-66).
+    QuotaUsedUp {
+        /// Of which incarnation.
+        epoch: Epoch,
+        /// Which quota, with its numbers.
+        cause: String,
+        /// When to try again.
+        retry_at: Timestamp,
+    },
     /// The object exists, the executor does not run yet.
     ExecutorPending {
         /// Whose.

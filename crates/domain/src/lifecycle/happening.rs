@@ -99,7 +99,7 @@ fn before_the_claim(before: &Life, event: &Event, after: &Life, now: Timestamp) 
             told.extend((after.attempts > 1).then_some(Happening::Relaunched(before.last_failure)));
         }
         (Phase::Creating | Phase::Bound, Phase::Waiting) => {
-            if let Event::LaunchFailed { cause, .. } = event {
+            if let Event::LaunchFailed { cause, .. } | Event::QuotaUsedUp { cause, .. } = event {
                 told.push(Happening::LaunchFailed(after.not_before.duration_since(now), cause.clone()));
             }
         }

@@ -64,13 +64,34 @@ impl Life {
         if let Some(reason) = permanent {
             return self.end(Ending { remedy, ..Ending::new(reason, cause) }, now);
         }
-        if self.attempts >= limits.launches {
-            let cause = format!("{} attempts to make an executor failed, the last one with: {cause}", self.attempts);
+        let failed = self.attempts.saturating_sub(self.quota_waits);
+        if failed >= limits.launches {
+            let cause = format!("{failed} attempts to make an executor failed, the last one with: {cause}");
             return self.end(Ending::new(Reason::BackendUnavailable, cause), now);
         }
         self.last_error = Some(cause.clone());
         self.last_failure = Some(Reason::BackendUnavailable);
         self.waits_for(format!("another attempt to make an executor: {cause}"));
+        self.not_before = retry_at;
+        self.enter(Phase::Waiting, now);
+        vec![Action::Wake]
+    }
+
+    /// Said again and again; only a change is news, and that there was a slot in between is none.
+    pub(super) fn on_quota_used_up(&mut self, cause: String, retry_at: Timestamp, now: Timestamp) -> Vec<Action> {
+        if !matches!(self.phase, Phase::Creating | Phase::Bound) {
+            return vec![Action::Wake];
+        }
+        self.discard = true;
+        self.quota_waits += 1;
+        (self.last_error, self.last_failure) = (Some(cause.clone()), Some(Reason::BackendQuota));
+        let wait = format!("room at the backend: {cause}");
+        if wait == self.waiting_for {
+            self.news = None;
+        } else {
+            self.waits_for(wait);
+        }
+        self.short_of_quota = true;
         self.not_before = retry_at;
         self.enter(Phase::Waiting, now);
         vec![Action::Wake]
@@ -97,6 +118,7 @@ impl Life {
     }
 
     pub(super) fn waits_for(&mut self, cause: String) -> Vec<Action> {
+        self.short_of_quota = false;
         self.news = Some(format!("Waiting for {cause}"));
         self.waiting_for = cause;
         vec![]
@@ -162,9 +184,15 @@ impl Life {
         if waited < limits.queue_wait && left >= limits.least_budget && now < self.deadline {
             return vec![];
         }
-        let reason = if self.phase == Phase::Fetched { Reason::QueueUnavailable } else { Reason::QueueTimeout };
-        let tried = self.last_error.as_ref().map(|error| {
-            format!("; {} attempts to make an executor failed, the last one with: {error}", self.attempts)
+        let reason = match self.phase {
+            Phase::Fetched => Reason::QueueUnavailable,
+            _ if self.short_of_quota => Reason::BackendQuota,
+            _ => Reason::QueueTimeout,
+        };
+        let tried = self.last_error.as_ref().map(|error| match reason {
+            // What it waits for is the last error.
+            Reason::BackendQuota => format!("; {} attempts to make an executor", self.attempts),
+            _ => format!("; {} attempts to make an executor failed, the last one with: {error}", self.attempts),
         });
         let cause = format!(
             "waited {} s for {}; {} s were left until Gitea ends it{}",

@@ -45,6 +45,10 @@ pub struct Life {
     pub(crate) accepted: Option<Outcome>,
     /// When Gitea was first heard to have cancelled it.
     pub(crate) cancelled: Option<Timestamp>,
+    /// How many of these launches found a quota of the backend used up; none of former processes.
+    pub(crate) quota_waits: u32,
+    /// It waits for such a quota now.
+    pub(crate) short_of_quota: bool,
     /// How many executors died before they claimed.
     pub(crate) deaths: u32,
     /// Earliest moment of the next launch.
@@ -106,6 +110,8 @@ impl Life {
             said: None,
             accepted: None,
             cancelled: None,
+            quota_waits: 0,
+            short_of_quota: false,
             deaths: 0,
             not_before: fetched_at,
             waiting_for: "a slot".to_owned(),

@@ -28,7 +28,10 @@ impl Life {
             Event::WaitsFor { what } if self.waiting_for == what => vec![],
             Event::WaitsFor { what } => self.waits_for(what),
             Event::LaunchBegun { epoch } => self.on_launch_begun(epoch, now),
-            Event::LaunchFailed { epoch, .. } | Event::ExecutorPending { epoch } | Event::ExecutorReady { epoch }
+            Event::LaunchFailed { epoch, .. }
+            | Event::QuotaUsedUp { epoch, .. }
+            | Event::ExecutorPending { epoch }
+            | Event::ExecutorReady { epoch }
                 if epoch != self.epoch =>
             {
                 // Of an older launch, whose life may have been another one.
@@ -37,6 +40,7 @@ impl Life {
             Event::LaunchFailed { permanent, cause, remedy, retry_at, .. } => {
                 self.on_launch_failed(permanent, cause, remedy, retry_at, now, limits)
             }
+            Event::QuotaUsedUp { cause, retry_at, .. } => self.on_quota_used_up(cause, retry_at, now),
             Event::ExecutorPending { .. } => self.on_object(Phase::Bound, now),
             Event::ExecutorReady { .. } => self.on_object(Phase::Offered, now),
             Event::Hello { epoch } => self.on_hello(epoch, now),

@@ -4,7 +4,6 @@
 //! The Secret is never read: it is made once, and one that is there already is looked at for its owner alone.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use domain::id::Backend as Kind;
 use domain::identity::TrustClass;
@@ -21,9 +20,6 @@ use super::upkeep::delete_secret;
 use super::{Shared, events, transient};
 use crate::backend::{BackendError, Ensured, Launch};
 use crate::kubernetes::{self, RefusalKind};
-
-/// A used-up quota is asked again after this: with the launches that may fail, it is waited for as long as for a slot.
-const QUOTA: Duration = Duration::from_secs(2 * 60);
 
 pub(super) async fn ensure(shared: &Arc<Shared>, launch: &Launch) -> Result<Ensured, BackendError> {
     let record = &launch.record;
@@ -143,12 +139,14 @@ fn not_created(name: &str, refusal: kubernetes::Refusal) -> BackendError {
             remedy: "The operator of this runner finds the rule that it breaks in the words of the API server."
                 .to_owned(),
         },
-        RefusalKind::Quota => BackendError::Transient {
-            cause: format!("the quota of the namespace is used up: {message}"),
-            retry_after: retry_after.max(Some(QUOTA)),
-        },
+        RefusalKind::Quota => BackendError::QuotaUsedUp { cause: numbers_of(&message).to_owned(), retry_after },
         _ => BackendError::Transient { cause: format!("create Pod {name}: {message}"), retry_after },
     }
+}
+
+/// The quota and its numbers, without the Pod: the next attempt has another one, and waits for the same.
+fn numbers_of(message: &str) -> &str {
+    message.find("exceeded quota").map_or(message, |at| &message[at..])
 }
 
 /// Makes the Secret unless this process did (NEW-72).

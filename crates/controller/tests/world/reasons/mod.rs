@@ -114,7 +114,7 @@ fn elsewhere(reason: Reason) -> Option<Elsewhere> {
         Reason::ExecutorOom | Reason::ExecutorEvicted => Shown { by: "ends", since: IN_PODS },
         Reason::NodeLost => Shown { by: "nodes_get_lost", since: IN_PODS },
         Reason::IdentityRejected => Shown { by: "an_identity_that_is_refused", since: IN_PODS },
-        Reason::BackendQuota => NoTask("a quota is waited for"),
+        Reason::BackendQuota => Shown { by: "a_used_up_quota_is_waited_for", since: IN_PODS },
         Reason::PoolExhausted | Reason::SandboxLost | Reason::SandboxExpired => NoTask("there are no sandboxes"),
         Reason::Operator => NoTask("no command of an operator ends a task"),
         _ => return None,

@@ -8,6 +8,7 @@ use super::*;
 fn speaks_of(event: &Event) -> Option<Epoch> {
     match event {
         Event::LaunchFailed { epoch, .. }
+        | Event::QuotaUsedUp { epoch, .. }
         | Event::ExecutorPending { epoch }
         | Event::ExecutorReady { epoch }
         | Event::Hello { epoch }
@@ -100,6 +101,7 @@ fn every_event(current: Epoch) -> Vec<Event> {
         let (cause, remedy) = ("no".to_owned(), "ask".to_owned());
         events.push(Event::LaunchFailed { epoch: current, permanent, cause, remedy, retry_at: at(5) });
     }
+    events.push(Event::QuotaUsedUp { epoch: current, cause: "pods=4".to_owned(), retry_at: at(5) });
     for outcome in [None, Some(Outcome::Success), Some(Outcome::Failure), Some(Outcome::Cancelled)] {
         events.push(Event::Answered { outcome });
         events.push(Event::RunnerState { epoch: current, outcome, steps: steps(&ALL_GOOD) });
@@ -197,7 +199,7 @@ fn kind_of(life: &Life) -> Life {
     key.interrupted = key.interrupted.map(|_| at(0));
     key.waiting_for.clear();
     (key.last_error, key.found) = (None, key.found.map(|_| at(0)));
-    key.attempts = key.attempts.min(1);
+    (key.attempts, key.quota_waits, key.short_of_quota) = (key.attempts.min(1), 0, false);
     key.cancelled = key.cancelled.map(|_| at(0));
     (key.news, key.told, key.asked, key.milestones) = (None, None, false, Milestones::default());
     key.deaths = key.deaths.min(4);

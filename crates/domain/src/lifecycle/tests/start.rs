@@ -96,6 +96,42 @@ fn attempts_are_limited() {
     walk.assert_cause("30 attempts to make an executor failed, the last one with: no room on the disk");
 }
 
+/// NEW-66, NEW-28, NEW-46: a quota that is used up is waited for and no failed attempt, however often it is asked for; its row
+/// stands once for the same numbers. Who waited for it too long ends with its reason, who waited for a slot then does not.
+#[test]
+fn a_used_up_quota_is_waited_for() {
+    const FULL: &str = "exceeded quota: executors, requested: pods=1, used: pods=4, limited: pods=4";
+    let used_up = |walk: Walk| {
+        let (epoch, retry_at) = (walk.life.next_epoch(), at(walk.now + 60));
+        let walk = walk.on(Event::LaunchBegun { epoch });
+        let walk = walk.on(Event::QuotaUsedUp { epoch, cause: FULL.to_owned(), retry_at });
+        assert!(walk.wants().removal, "a call without an answer may have made one");
+        walk.settled(Settlement::GivenBack).on(Event::ExecutorAbsent)
+    };
+    let mut walk = used_up(Walk::fetched().on(Event::Persisted));
+    let mut rows = 0;
+    for _ in 0..58 {
+        assert!(!walk.wants().launch, "not before the time that was said");
+        walk = walk.later(60);
+        rows += walk.last.iter().filter(|action| matches!(action, Action::Tell(_))).count();
+        assert!(walk.wants().launch);
+        walk = used_up(walk);
+    }
+    assert_eq!(rows, 1);
+    let too_long = Walk { life: walk.life.clone(), now: walk.now, last: vec![] }.later(120);
+    too_long.ends_as(Reason::BackendQuota);
+    too_long.assert_cause(&format!("waited 3600 s for room at the backend: {FULL}; "));
+    let in_line = walk.later(60).on(Event::InLine { place: 1, slots: 4 }).later(60);
+    in_line.ends_as(Reason::QueueTimeout);
+
+    let walk = used_up(Walk::fetched().on(Event::Persisted));
+    let walk = (0..40).fold(walk, |walk, _| used_up(walk.later(60)));
+    let (epoch, cause) = (walk.life.next_epoch(), "no answer".to_owned());
+    let failed = Event::LaunchFailed { epoch, permanent: None, cause, remedy: String::new(), retry_at: at(0) };
+    let walk = walk.on(Event::LaunchBegun { epoch }).on(failed);
+    assert_eq!(*walk.life.phase(), Phase::Waiting, "one attempt of 42 failed");
+}
+
 /// NEW-28, F33: the wait is told in the job's log: not when it is short, changes only, at most every 30 s.
 #[test]
 fn the_waiting_room_speaks() {

@@ -127,7 +127,8 @@ async fn refusals_of_a_create() {
     world.cluster.fail(create(), Fault::quota("executors, requested: pods=1, used: pods=4, limited: pods=4"));
     let waits = backend.ensure(launch(1)).await;
     assert!(
-        matches!(&waits, Err(BackendError::Transient { retry_after: Some(_), cause }) if cause.contains("quota")),
+        matches!(&waits, Err(BackendError::QuotaUsedUp { cause, .. })
+            if cause == "exceeded quota: executors, requested: pods=1, used: pods=4, limited: pods=4"),
         "{waits:?}"
     );
     world.cluster.fail(create(), Fault::too_many_requests(7));
