@@ -4,10 +4,9 @@
 //! Two things make a leader: the lock of the state folder, of which there is one for each folder, and what
 //! `LEADER_ELECTION` names, of which there is one for the instance: a lease in NATS, a Lease in Kubernetes, or nothing but
 //! the lock. The lock comes first: while a former leader of this folder lives, frozen or not, nobody else may touch the
-//! executors there. Whoever has the lock knows that a lease in NATS which this folder's former leader left is nobody's, and
-//! need not wait until it has run out.
+//! executors there. Whoever has the lock knows that a lease of either kind which this folder's former leader left is nobody's,
+//! and need not wait until it has run out.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,10 +92,11 @@ async fn lead(
         (Election::File, ..) => return Ok(folder),
         (Election::Nats, Queue::JetStream(nats), Some(connections), _) => {
             let unconfirmed = if alone { Unconfirmed::GoesOn } else { Unconfirmed::Rests };
-            in_nats(config, nats, connections)?.when_unconfirmed(unconfirmed).acquire().await?
+            in_nats(config, nats, connections, &folder).when_unconfirmed(unconfirmed).acquire().await?
         }
         (Election::Kubernetes, _, _, Some(cluster)) => {
-            KubernetesLease::new(cluster.clone(), &config.instance, &host_name()).acquire().await?
+            let lease = KubernetesLease::new(cluster.clone(), &config.instance, &host_name());
+            lease.at(folder.place()).acquire().await?
         }
         // Settings that ask for it are refused before.
         (election, ..) => anyhow::bail!("LEADER_ELECTION: there is nothing to agree by {election:?} with"),
@@ -104,11 +104,11 @@ async fn lead(
     Ok(lease.keeping(folder))
 }
 
-fn in_nats(config: &Config, nats: &Nats, connections: &Connections) -> anyhow::Result<KeyValueLease> {
+fn in_nats(config: &Config, nats: &Nats, connections: &Connections, folder: &Held) -> KeyValueLease {
     let bucket = format!("{}_LEADER", nats.stream.as_str());
     // Of its own: what others wait for must not hold up a renewal.
     let context = async_nats::jetstream::new(connections.producer.client().clone());
-    Ok(KeyValueLease::new(context, &bucket, &config.instance, &name()).at(place(config)?))
+    KeyValueLease::new(context, &bucket, &config.instance, &name()).at(folder.place())
 }
 
 /// The lock of the state folder, however long its holder keeps it.
@@ -129,14 +129,6 @@ async fn lock(config: &Config) -> Result<Held, StartError> {
             other => return other,
         }
     }
-}
-
-/// What the folder's lock stands for: this folder, on this host, since it was booted.
-fn place(config: &Config) -> anyhow::Result<String> {
-    const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-    let boot = std::fs::read_to_string(BOOT).with_context(|| format!("read {BOOT}"))?;
-    let folder = std::fs::metadata(&config.state_dir).context("STATE_DIR")?;
-    Ok(format!("{} {}:{}", boot.trim(), folder.dev(), folder.ino()))
 }
 
 /// Who we are to the other replicas and to whoever reads the lease.

@@ -75,3 +75,21 @@ async fn other_names_are_other_leases(make: &impl AsyncFn(&str) -> Contender) {
     one.release().await;
     assert_eq!(another.tenure().over(), None);
 }
+
+/// What those keep that can be told the place of their holder: `make(name, place)` makes a contender.
+pub(crate) async fn places(make: impl AsyncFn(&str, Option<&str>) -> Contender) {
+    let (here, elsewhere) = (Some("boot 1:2"), Some("boot 1:3"));
+    let held = leads(&make("place", here).await).await;
+    does_not_lead(&make("place", elsewhere).await).await;
+    does_not_lead(&make("place", None).await).await;
+    assert_eq!(held.tenure().over(), None);
+    // It breaks the promise that its holder is gone, and so shows that nothing was waited for.
+    let next = leads(&make("place", here).await).await;
+    timeout(SOON, held.lost()).await.unwrap();
+    assert!(matches!(held.tenure().over(), Some(Lost::Taken { .. })), "{:?}", held.tenure().over());
+    does_not_lead(&make("place", elsewhere).await).await;
+    next.release().await;
+    let nowhere = leads(&make("place", None).await).await;
+    does_not_lead(&make("place", here).await).await;
+    nowhere.release().await;
+}

@@ -60,7 +60,8 @@ impl Leadership for FileLock {
                     Ok(file) => {
                         let (standing, tenure) = Tenure::new(Standing::ForGood);
                         // The tenure is over before the lock is.
-                        return Ok(Held::new(tenure, (standing, Locked(file)), ready(()).boxed()));
+                        let place = place(&file);
+                        return Ok(Held::new(tenure, (standing, Locked(file)), ready(()).boxed()).at(place));
                     }
                     Err(LeaseError::Taken { .. }) if tokio::time::Instant::now() < deadline => {
                         tokio::time::sleep(LOOK_AGAIN).await;
@@ -90,6 +91,15 @@ impl Drop for Locked {
 fn still_at(file: &File, path: &Path) -> bool {
     let (Ok(ours), Ok(there)) = (file.metadata(), std::fs::metadata(path)) else { return false };
     (ours.dev(), ours.ino()) == (there.dev(), there.ino())
+}
+
+/// This file, on this host, since it was booted. Its holder keeps it open, so no other file gets its number while the holder
+/// lives, whatever becomes of the folder; and on another host the same words cannot stand.
+fn place(file: &File) -> Option<String> {
+    const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+    let boot = std::fs::read_to_string(BOOT).ok()?;
+    let file = file.metadata().ok()?;
+    Some(format!("{} {}:{}", boot.trim(), file.dev(), file.ino()))
 }
 
 /// What the holder writes into the file, only for the message that a second process prints.
@@ -187,6 +197,24 @@ mod tests {
         let mut survivor = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
         writeln!(std::io::stdout(), "holds {}", survivor.id()).unwrap();
         survivor.wait().unwrap();
+    }
+
+    /// NEW-59, NEW-60: one lock after the other is the same place; another folder's, and that of a lock file which was made
+    /// anew while its holder lived, is another one.
+    #[tokio::test]
+    async fn a_lock_is_a_place() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let locked = async |folder: &Path| FileLock::in_folder(folder).acquire().await.unwrap();
+        let first = locked(dir.path()).await;
+        let here = first.place().unwrap().to_owned();
+        assert_ne!(locked(other.path()).await.place(), Some(here.as_str()));
+        drop(first);
+        let again = locked(dir.path()).await;
+        assert_eq!(again.place(), Some(here.as_str()));
+        // Its holder lives; the folder's number may be the same.
+        std::fs::remove_file(dir.path().join("lock")).unwrap();
+        assert_ne!(locked(dir.path()).await.place(), Some(here.as_str()));
+        assert_eq!(again.tenure().over(), None);
     }
 
     /// A lock file that was taken away and made anew is not the lock.

@@ -51,12 +51,25 @@ pub struct Held {
     tenure: Tenure,
     hold: Box<dyn Send + Sync>,
     released: BoxFuture<'static, ()>,
+    place: Option<String>,
 }
 
 impl Held {
     /// A leadership that dropping `hold` gives up; `released` is ready when that is over.
     fn new(tenure: Tenure, hold: impl Send + Sync + 'static, released: BoxFuture<'static, ()>) -> Self {
-        Self { tenure, hold: Box::new(hold), released }
+        Self { tenure, hold: Box::new(hold), released, place: None }
+    }
+
+    /// A leadership that is the only one at this place by itself.
+    fn at(self, place: Option<String>) -> Self {
+        Self { place, ..self }
+    }
+
+    /// What at most one living process works on, and this one does for as long as it holds this: whoever held the same one
+    /// before is gone. None where there is no such thing, or the system does not tell it.
+    #[must_use]
+    pub fn place(&self) -> Option<&str> {
+        self.place.as_deref()
     }
 
     /// Ready when the leadership is gone without our doing. May be asked for by any number of parts.
@@ -73,9 +86,10 @@ impl Held {
     /// This leadership, which gives up `other` as well, after itself; `other` lasts as long as its proof is held.
     #[must_use]
     pub fn keeping(self, other: Self) -> Self {
-        let Self { tenure, hold, released } = self;
+        let Self { tenure, hold, released, place } = self;
         let both = (hold, other.hold);
-        Self { tenure, hold: Box::new(both), released: join(other.released, released).map(drop).boxed() }
+        let place = place.or(other.place);
+        Self { tenure, hold: Box::new(both), released: join(other.released, released).map(drop).boxed(), place }
     }
 
     /// Gives the leadership up, and is ready when the next one may lead, or when that could not be said within the

@@ -11,6 +11,9 @@ use crate::site::Site;
 /// Lease duration, the pause between tries, and what a loaded machine adds.
 const FAIL_OVER: Duration = Duration::from_secs(40);
 
+/// What a standby waits that saw somebody else's.
+const LEASE: Duration = Duration::from_secs(15);
+
 /// NEW-59, NEW-60, SCH-10, SCH-12, T16: the leader is killed in mid-job: the other one takes over when the Lease has run
 /// out, and the job goes on to its end.
 #[tokio::test]
@@ -26,6 +29,24 @@ async fn a_killed_leader_has_a_successor() {
     site.desk.open_gate("here");
     let state = site.ends_as(one, Status::Success, SOON).await;
     assert_eq!(state.page().steps, [vec!["before"], vec![], vec!["after"]]);
+    site.finish().await;
+}
+
+/// NEW-59, NEW-60, SCH-10, T16: a leader that is killed and started again in its folder knows that nobody else wrote the Lease
+/// it finds, and does not wait until that has run out; its job goes on.
+#[tokio::test]
+async fn a_killed_leader_that_is_started_again_does_not_wait() {
+    let mut site = Site::with_nats(1, &[]).await;
+    let first = site.leader().unwrap();
+    let one = site.gitea.push_one(job("one", &["gate here", "say after"]));
+    site.desk.arrived("here", 1, SOON).await;
+    site.kill9(0).await;
+    let killed = Instant::now();
+    site.restart();
+    site.eventually("it leads again", FAIL_OVER, |site| site.leader().is_some_and(|leader| leader != first)).await;
+    assert!(killed.elapsed() < LEASE, "it waited for its own Lease to run out: {:?}", killed.elapsed());
+    site.desk.open_gate("here");
+    site.ends_as(one, Status::Success, SOON).await;
     site.finish().await;
 }
 

@@ -78,11 +78,11 @@ impl KeyValueLease {
         self
     }
 
-    /// Names what at most one living process works on, such as a locked folder of this host, which the caller holds: then
-    /// a lease that was written at the same place is that of a process which is gone, and is not waited for.
+    /// Names what at most one living process works on and the caller holds ([`Held::place`]): then a lease that was written
+    /// at the same place is that of a process which is gone, and is not waited for.
     #[must_use]
-    pub fn at(mut self, place: String) -> Self {
-        self.place = Some(place);
+    pub fn at(mut self, place: Option<&str>) -> Self {
+        self.place = place.map(str::to_owned);
         self
     }
 

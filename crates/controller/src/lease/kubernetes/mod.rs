@@ -3,7 +3,8 @@
 //! so that every tool shows who leads.
 //!
 //! Every write names the version it replaces, so of two that write only one succeeds. The holder's identity is the
-//! replica's name and the session: one call of `acquire`. Times are measured on this host alone; the times in the object
+//! replica's name, the session, which is one call of `acquire`, and its place where it has one, so that no tool that writes
+//! another holder can leave ours beside it. Times are measured on this host alone; the times in the object
 //! are for people, and no time of another host is compared.
 //!
 //! | what happens | what follows |
@@ -14,6 +15,7 @@
 //! | nothing is confirmed for the renew deadline (10 s), or the right to write is taken away | the holder decides nothing until something is, or somebody else is seen (`Unconfirmed::Rests` in [`super::rules`]) |
 //! | the object is deleted by hand | the holder has lost it with its next renewal; a standby that saw it held waits for the length of a lease all the same, one that is started anew does not |
 //! | the holder is frozen past its deadline | [`super::Tenure::permits`] nothing before any timer runs; what it was about to send meanwhile is sent all the same, and fenced elsewhere |
+//! | its holder was a process of the same place, which is gone | taken at once ([`KubernetesLease::at`]) |
 //! | released in order | an empty identity and a duration of 1 s are written, which a standby takes with its next look (every 2 s) |
 //! | the release is not answered | tried again for a moment; then a standby waits for the length of a lease |
 //! | a standby is refused (rights, no such namespace) | it tries for the length of a lease, as rights may come a moment after the Pod, and then says what it needs ([`KubernetesLeaseError`]) |
@@ -43,6 +45,8 @@ pub struct KubernetesLease {
     name: String,
     holder: String,
     times: Times,
+    /// As it stands in an identity.
+    place: Option<String>,
 }
 
 /// Why a Lease cannot be used. Until then it was tried again.
@@ -69,8 +73,21 @@ impl KubernetesLease {
     #[must_use]
     pub fn new(cluster: Cluster, instance: &InstanceId, holder: &str) -> Self {
         // What an instance is made of is legal in a name.
-        let name = format!("dynamic-runner-scheduler-{instance}");
-        Self { cluster, name, holder: holder.to_owned(), times: Times::default() }
+        Self { cluster, name: Self::name_of(instance), holder: holder.to_owned(), place: None, times: Times::default() }
+    }
+
+    /// What the Lease of an instance is called.
+    #[must_use]
+    pub fn name_of(instance: &InstanceId) -> String {
+        format!("dynamic-runner-scheduler-{instance}")
+    }
+
+    /// Names what at most one living process works on and the caller holds ([`Held::place`]): then a Lease that was written
+    /// at the same place is that of a process which is gone, and is not waited for.
+    #[must_use]
+    pub fn at(mut self, place: Option<&str>) -> Self {
+        self.place = place.map(store::place);
+        self
     }
 
     /// With other times, for tests.
@@ -92,7 +109,7 @@ impl KubernetesLease {
                     announce(&seen, &mut announced);
                     // Theirs to say: a holder with other settings than ours keeps to its own.
                     let times = Times { lease: lasts.unwrap_or(self.times.lease), ..self.times };
-                    match standby.see(seen, None, BootTime::now(), &times) {
+                    match standby.see(seen, self.place.as_deref(), BootTime::now(), &times) {
                         Move::Take { expected } => match self.take(&store, expected, &mut unwritten).await? {
                             Some(term) => return Ok(renew::hold(store, term)),
                             None => self.times.retry,

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
 
+use sha2::{Digest as _, Sha256};
 use super::super::renew;
 use super::super::rules::{Heard, Seen, Times};
 use super::KubernetesLease;
@@ -21,7 +22,7 @@ const FREE_SECONDS: i32 = 1;
 pub(super) struct Store {
     cluster: Cluster,
     name: String,
-    /// Ours alone: the replica's name and the session.
+    /// Ours alone: the replica's name, the session, and the place.
     identity: String,
     times: Times,
     known: Mutex<Known>,
@@ -63,7 +64,7 @@ impl Store {
         Ok(Self {
             cluster: lease.cluster.clone(),
             name: lease.name.clone(),
-            identity: format!("{}_{:032x}", lease.holder, u128::from_ne_bytes(random)),
+            identity: identity(&lease.holder, u128::from_ne_bytes(random), lease.place.as_deref()),
             times: lease.times,
             known: Mutex::default(),
         })
@@ -159,13 +160,28 @@ fn found(lease: &Lease, identity: &str, revision: u64) -> Found {
         None => Seen::Free { revision },
         Some(holder) if holder.is_empty() => Seen::Free { revision },
         Some(holder) if holder == identity => Seen::Ours { revision },
-        Some(holder) => Seen::Theirs { revision, holder, place: None },
+        Some(holder) => {
+            let place = holder.rsplit_once('@').map(|(_, place)| place.to_owned());
+            Seen::Theirs { revision, holder, place }
+        }
     };
     Found { seen, lasts: lasts.map(Duration::from_secs) }
 }
 
 /// A Lease that `identity` holds from now on, or still.
 fn held(before: LeaseSpec, identity: &str, times: &Times, now: Timestamp) -> LeaseSpec {
+/// What a place is called in an identity: nobody but its next holder has to recognise it.
+pub(super) fn place(named: &str) -> String {
+    let digest = Sha256::digest(named);
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What tells a session from every other.
+fn identity(holder: &str, session: u128, place: Option<&str>) -> String {
+    let place = place.map(|place| format!("@{place}")).unwrap_or_default();
+    format!("{holder}_{session:032x}{place}")
+}
+
     let still = before.holder_identity.as_deref() == Some(identity);
     let transitions = match (&before.holder_identity, before.lease_transitions) {
         // Nobody ever held it.
@@ -266,6 +282,21 @@ mod tests {
 
     /// NEW-59, F49: a refusal that says who was faster, and one that says that it cannot be.
     #[test]
+    }
+
+    /// NEW-59, NEW-60: the place of a holder stands in its identity, and goes with it when somebody else writes himself in.
+    #[test]
+    fn an_identity_names_its_place() {
+        let (here, elsewhere) = (place("boot 1:2"), place("boot 1:3"));
+        assert_ne!(here, elsewhere);
+        let left = held(LeaseSpec::default(), &identity("a", 1, Some(&here)), &TIMES, at(0));
+        let seen = |spec: &LeaseSpec, identity: &str| match found(&of(spec.clone()), identity, 7).seen {
+            Seen::Theirs { place, .. } => place,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(seen(&left, &identity("a", 2, Some(&here))), Some(here));
+        let another = LeaseSpec { holder_identity: Some(identity("b", 3, None)), ..left };
+        assert_eq!(seen(&another, "a"), None);
     fn being_outrun_is_no_trouble() {
         assert!(is_outrun(RefusalKind::Exists, 0) && is_outrun(RefusalKind::Conflict, 3));
         assert!(is_outrun(RefusalKind::NotFound, 3) && !is_outrun(RefusalKind::NotFound, 0));

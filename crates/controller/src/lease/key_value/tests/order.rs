@@ -18,6 +18,17 @@ async fn keeps_the_contract() {
     .await;
 }
 
+/// NEW-59, NEW-60, SCH-10, T16: what a holder of the same place left is taken at once, and nothing else is.
+#[tokio::test]
+async fn keeps_the_contract_of_places() {
+    let server = server().await;
+    contract::places(async |name: &str, place: Option<&str>| {
+        let lease = KeyValueLease::new(context(&server.url()).await, BUCKET, &name.parse().unwrap(), "same");
+        Arc::new(lease.at(place).with_times(LONG)) as Arc<dyn Leadership>
+    })
+    .await;
+}
+
 /// SCH-10, NEW-59, F50, T16: with the real times, a standby that has waited leads right after the release.
 #[tokio::test]
 async fn an_orderly_end_is_followed_at_once() {
