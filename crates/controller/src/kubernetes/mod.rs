@@ -5,6 +5,7 @@
 //! failing; the client never repeats a call by itself, because retries live in the rooms' named loops (invariant 8); the
 //! token is read anew from its file by the client, at most a minute late, and is shown nowhere.
 
+pub mod events;
 mod refusal;
 #[cfg(test)]
 pub(crate) mod testing;

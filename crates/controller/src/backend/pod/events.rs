@@ -1,21 +1,22 @@
-//! Kubernetes events on executors' Pods (NEW-143): for whoever looks at the Pod. Best effort: one that cannot be written
-//! is not missed.
+//! Kubernetes events on executors' Pods, and those that warn on the Lease too (NEW-143).
 
 use std::sync::Arc;
 
 use domain::metadata::{ExecutorRecord, Mark, Unreadable};
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
 use kube::api::PostParams;
 
 use super::Shared;
 use super::seen::{Container, Seen};
 use crate::backend::{ExecutorState, Failure};
-use crate::kubernetes::{Refusal, RefusalKind};
+use crate::kubernetes::events::{Said, object, went_wrong};
+use crate::kubernetes::{self, Refusal};
 use crate::telemetry::events::{Subject, executor_log};
 
-const COMPONENT: &str = "gitea-dynamic-runner";
+const WARNING: &str = "Warning";
 
 /// What happened to an executor, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,17 +58,8 @@ impl Word {
     fn kind(self) -> &'static str {
         match self {
             Self::Created | Self::Bound | Self::Claimed | Self::Reported => "Normal",
-            Self::Rejected | Self::Lost | Self::Quarantined => "Warning",
+            Self::Rejected | Self::Lost | Self::Quarantined => WARNING,
         }
-    }
-}
-
-/// A call about events went wrong. No job waits for it, so nobody but the log would ever tell of a missing right (T77).
-pub(super) fn went_wrong(refusal: &Refusal, without: &'static str) {
-    if refusal.kind == RefusalKind::Forbidden {
-        tracing::warn!(component = "lifecycle", error = %refusal, "{without}");
-    } else {
-        tracing::debug!(component = "lifecycle", error = %refusal, "{without}");
     }
 }
 
@@ -109,10 +101,15 @@ pub(super) fn tell(shared: &Arc<Shared>, pod: &Seen, word: Word, more: &str) {
         last_words(pod, more);
     }
     let event = event(shared.cluster.namespace(), pod, word, more, Timestamp::now());
+    let warned = (word.kind() == WARNING).then(|| (pod.clone(), more.to_owned()));
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let Ok(_permit) = shared.calls.acquire().await else { return };
-        if let Err(refusal) = shared.cluster.within(shared.events.create(&PostParams::default(), &event)).await {
+        let mut told = shared.cluster.within(shared.events.create(&PostParams::default(), &event)).await.map(drop);
+        if let Some((pod, more)) = warned {
+            told = told.and(tell_at_lease(&shared, &pod, word, &more).await);
+        }
+        if let Err(refusal) = told {
             went_wrong(&refusal, "events of executors are not written");
         }
     });
@@ -130,30 +127,25 @@ fn last_words(pod: &Seen, how: &str) {
 }
 
 fn event(namespace: &str, pod: &Seen, word: Word, more: &str, now: Timestamp) -> Event {
-    let message = if more.is_empty() { word.message().to_owned() } else { format!("{}: {more}", word.message()) };
-    Event {
-        metadata: ObjectMeta {
-            // Names of events are made of the object's and the moment's, as client-go does.
-            name: Some(format!("{}.{:x}", pod.name, now.as_nanosecond())),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            name: Some(pod.name.clone()),
-            namespace: Some(namespace.to_owned()),
-            uid: Some(pod.uid.clone()),
-            ..ObjectReference::default()
-        },
-        reason: Some(word.reason().to_owned()),
-        message: Some(message.chars().take(1000).collect()),
-        type_: Some(word.kind().to_owned()),
-        count: Some(1),
-        first_timestamp: Some(Time(now)),
-        last_timestamp: Some(Time(now)),
-        source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
-        reporting_component: Some(COMPONENT.to_owned()),
-        ..Event::default()
-    }
+    let about = object("v1", "Pod", namespace, &pod.name, Some(pod.uid.clone()));
+    let said = Said { reason: word.reason(), kind: word.kind(), message: &message(word, more) };
+    kubernetes::events::event(about, &said, now)
+}
+
+fn message(word: Word, more: &str) -> String {
+    if more.is_empty() { word.message().to_owned() } else { format!("{}: {more}", word.message()) }
+}
+
+/// What went wrong with an executor stands at the Lease as well, which outlives the Pod and is where one looks for all of
+/// them. Asked for its UID each time: that is rare, and somebody may have made it anew.
+async fn tell_at_lease(shared: &Shared, pod: &Seen, word: Word, more: &str) -> Result<(), Refusal> {
+    let Some(lease) = &shared.lease else { return Ok(()) };
+    let namespace = shared.cluster.namespace();
+    let leases: Api<Lease> = Api::namespaced(shared.cluster.client(), namespace);
+    let uid = shared.cluster.within(leases.get_metadata(lease)).await?.metadata.uid;
+    let about = object("coordination.k8s.io/v1", "Lease", namespace, lease, uid);
+    let message = format!("{}: {}", pod.name, message(word, more));
+    let said = Said { reason: word.reason(), kind: word.kind(), message: &message };
+    let event = kubernetes::events::event(about, &said, Timestamp::now());
+    shared.cluster.within(shared.events.create(&PostParams::default(), &event)).await.map(drop)
 }

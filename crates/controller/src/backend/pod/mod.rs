@@ -44,9 +44,10 @@ use self::object::{Recipe, name_of};
 use self::seen::Seen;
 use self::watching::Observatory;
 use super::{Backend, BackendError, Ensured, Launch, Marked, Observed};
-use crate::config::Config;
+use crate::config::{Config, Election};
 use crate::identity::entry::IdentityIssuer;
 use crate::kubernetes::{Cluster, Refusal, RefusalKind};
+use crate::lease::KubernetesLease;
 
 /// For a call of the issuer.
 const ISSUER: Duration = Duration::from_secs(30);
@@ -69,6 +70,8 @@ struct Shared {
     rules: IdentityRules,
     instance: InstanceId,
     pending: Duration,
+    /// The Lease by which controllers agree, where they do by one.
+    lease: Option<String>,
     issuer: Arc<dyn IdentityIssuer>,
     observatory: Observatory,
     /// By UID.
@@ -93,8 +96,12 @@ impl PodBackend {
             template: pods.template.clone().unwrap_or_default(),
             privileged: pods.privileged.clone().unwrap_or_default(),
         };
-        let about =
-            About { instance: config.instance.clone(), rules: config.identity.rules.clone(), pending: pods.pending };
+        let about = About {
+            instance: config.instance.clone(),
+            rules: config.identity.rules.clone(),
+            pending: pods.pending,
+            lease: (config.election == Election::Kubernetes).then(|| KubernetesLease::name_of(&config.instance)),
+        };
         Ok(Self::start(cluster, recipe, about, issuer))
     }
 
@@ -120,6 +127,7 @@ impl PodBackend {
             rules: about.rules,
             instance: about.instance,
             pending: about.pending,
+            lease: about.lease,
             issuer,
             care: Mutex::default(),
             calls: Arc::new(Semaphore::new(CALLS)),
@@ -139,6 +147,7 @@ struct About {
     instance: InstanceId,
     rules: IdentityRules,
     pending: Duration,
+    lease: Option<String>,
 }
 
 impl Shared {

@@ -18,6 +18,7 @@ use super::seen::{Seen, moment};
 use super::trouble::Told;
 use super::{ISSUER, Shared, ending, events};
 use crate::identity::entry::{BoundPod, IssueError, Standing};
+use crate::kubernetes::events::went_wrong;
 use crate::kubernetes::{Refusal, only_this};
 
 /// Changes that come together are looked at together.
@@ -181,7 +182,7 @@ pub(super) async fn read_events(shared: &Shared, pod: &Seen) {
     let params = ListParams::default().fields(&format!("involvedObject.uid={}", pod.uid)).limit(100);
     let read = shared.cluster.within(shared.events.list(&params)).await;
     if let Err(refusal) = &read {
-        events::went_wrong(refusal, "what a kubelet or the scheduler says of a Pod that stands still cannot be read");
+        went_wrong(refusal, "what a kubelet or the scheduler says of a Pod that stands still cannot be read");
     }
     let mut told: Vec<Told> = read.map(|list| list.items.into_iter().map(told).collect()).unwrap_or_default();
     told.sort_by_key(|told| told.at);

@@ -21,6 +21,7 @@
 //! | a standby is refused (rights, no such namespace) | it tries for the length of a lease, as rights may come a moment after the Pod, and then says what it needs ([`KubernetesLeaseError`]) |
 //! | the API is away | a standby waits |
 
+mod events;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -44,9 +45,9 @@ pub struct KubernetesLease {
     cluster: Cluster,
     name: String,
     holder: String,
-    times: Times,
     /// As it stands in an identity.
     place: Option<String>,
+    times: Times,
 }
 
 /// Why a Lease cannot be used. Until then it was tried again.
@@ -72,13 +73,13 @@ impl KubernetesLease {
     /// is missing. `holder` is for people: the name of this replica.
     #[must_use]
     pub fn new(cluster: Cluster, instance: &InstanceId, holder: &str) -> Self {
-        // What an instance is made of is legal in a name.
         Self { cluster, name: Self::name_of(instance), holder: holder.to_owned(), place: None, times: Times::default() }
     }
 
     /// What the Lease of an instance is called.
     #[must_use]
     pub fn name_of(instance: &InstanceId) -> String {
+        // What an instance is made of is legal in a name.
         format!("dynamic-runner-scheduler-{instance}")
     }
 
@@ -111,7 +112,13 @@ impl KubernetesLease {
                     let times = Times { lease: lasts.unwrap_or(self.times.lease), ..self.times };
                     match standby.see(seen, self.place.as_deref(), BootTime::now(), &times) {
                         Move::Take { expected } => match self.take(&store, expected, &mut unwritten).await? {
-                            Some(term) => return Ok(renew::hold(store, term)),
+                            Some(term) => {
+                                let event = store.began();
+                                let held = renew::hold(store, term);
+                                // It is renewed meanwhile.
+                                events::tell(&self.cluster, event).await;
+                                return Ok(held);
+                            }
                             None => self.times.retry,
                         },
                         Move::Wait(pause) => pause,

@@ -4,15 +4,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
-
 use sha2::{Digest as _, Sha256};
+
 use super::super::renew;
 use super::super::rules::{Heard, Seen, Times};
-use super::KubernetesLease;
+use super::{KubernetesLease, events};
 use crate::kubernetes::{Cluster, Refusal, RefusalKind};
 
 /// How long a Lease without a holder lasts, as client-go writes it.
@@ -77,6 +78,17 @@ impl Store {
         Ok(lease.map_or(Found { seen: Seen::Nothing, lasts: None }, |lease| found(&lease, &self.identity, revision)))
     }
 
+    /// Says that we lead, when we have written ourselves in.
+    pub(super) fn began(&self) -> Option<Event> {
+        self.says("became leader")
+    }
+
+    fn says(&self, what: &str) -> Option<Event> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let lease = known.lease.as_ref()?;
+        Some(events::on(lease, self.cluster.namespace(), &format!("{} {what}", self.identity)))
+    }
+
     async fn put(&self, expected: u64, change: impl FnOnce(Option<LeaseSpec>) -> LeaseSpec) -> Result<Heard, Refusal> {
         let Some(mut lease) = self.replaceable(expected) else { return Ok(Heard::Refused) };
         lease.spec = Some(change(lease.spec));
@@ -133,7 +145,11 @@ impl renew::Store for Store {
     }
 
     async fn write_free(&self, expected: u64) -> Result<Heard, Refusal> {
-        self.put(expected, |before| free(before.unwrap_or_default(), Timestamp::now())).await
+        let heard = self.put(expected, |before| free(before.unwrap_or_default(), Timestamp::now())).await?;
+        if matches!(heard, Heard::Stored { .. }) {
+            events::tell(&self.cluster, self.says("stopped leading")).await;
+        }
+        Ok(heard)
     }
 
     fn times(&self) -> &Times {
@@ -149,6 +165,18 @@ fn is_outrun(kind: RefusalKind, expected: u64) -> bool {
         RefusalKind::NotFound => expected != 0,
         _ => false,
     }
+}
+
+/// What a place is called in an identity: nobody but its next holder has to recognise it.
+pub(super) fn place(named: &str) -> String {
+    let digest = Sha256::digest(named);
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What tells a session from every other.
+fn identity(holder: &str, session: u128, place: Option<&str>) -> String {
+    let place = place.map(|place| format!("@{place}")).unwrap_or_default();
+    format!("{holder}_{session:032x}{place}")
 }
 
 /// What an object says to the holder of `identity`.
@@ -170,18 +198,6 @@ fn found(lease: &Lease, identity: &str, revision: u64) -> Found {
 
 /// A Lease that `identity` holds from now on, or still.
 fn held(before: LeaseSpec, identity: &str, times: &Times, now: Timestamp) -> LeaseSpec {
-/// What a place is called in an identity: nobody but its next holder has to recognise it.
-pub(super) fn place(named: &str) -> String {
-    let digest = Sha256::digest(named);
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// What tells a session from every other.
-fn identity(holder: &str, session: u128, place: Option<&str>) -> String {
-    let place = place.map(|place| format!("@{place}")).unwrap_or_default();
-    format!("{holder}_{session:032x}{place}")
-}
-
     let still = before.holder_identity.as_deref() == Some(identity);
     let transitions = match (&before.holder_identity, before.lease_transitions) {
         // Nobody ever held it.
@@ -268,6 +284,21 @@ mod tests {
         assert_eq!(found(&of(odd), "a", 1).lasts, None);
     }
 
+    /// NEW-59, NEW-60: the place of a holder stands in its identity, and goes with it when somebody else writes himself in.
+    #[test]
+    fn an_identity_names_its_place() {
+        let (here, elsewhere) = (place("boot 1:2"), place("boot 1:3"));
+        assert_ne!(here, elsewhere);
+        let left = held(LeaseSpec::default(), &identity("a", 1, Some(&here)), &TIMES, at(0));
+        let seen = |spec: &LeaseSpec, identity: &str| match found(&of(spec.clone()), identity, 7).seen {
+            Seen::Theirs { place, .. } => place,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(seen(&left, &identity("a", 2, Some(&here))), Some(here));
+        let another = LeaseSpec { holder_identity: Some(identity("b", 3, None)), ..left };
+        assert_eq!(seen(&another, "a"), None);
+    }
+
     /// NEW-59: versions are counted as they come, and never compared as numbers.
     #[test]
     fn every_version_is_another_revision() {
@@ -282,21 +313,6 @@ mod tests {
 
     /// NEW-59, F49: a refusal that says who was faster, and one that says that it cannot be.
     #[test]
-    }
-
-    /// NEW-59, NEW-60: the place of a holder stands in its identity, and goes with it when somebody else writes himself in.
-    #[test]
-    fn an_identity_names_its_place() {
-        let (here, elsewhere) = (place("boot 1:2"), place("boot 1:3"));
-        assert_ne!(here, elsewhere);
-        let left = held(LeaseSpec::default(), &identity("a", 1, Some(&here)), &TIMES, at(0));
-        let seen = |spec: &LeaseSpec, identity: &str| match found(&of(spec.clone()), identity, 7).seen {
-            Seen::Theirs { place, .. } => place,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(seen(&left, &identity("a", 2, Some(&here))), Some(here));
-        let another = LeaseSpec { holder_identity: Some(identity("b", 3, None)), ..left };
-        assert_eq!(seen(&another, "a"), None);
     fn being_outrun_is_no_trouble() {
         assert!(is_outrun(RefusalKind::Exists, 0) && is_outrun(RefusalKind::Conflict, 3));
         assert!(is_outrun(RefusalKind::NotFound, 3) && !is_outrun(RefusalKind::NotFound, 0));

@@ -8,7 +8,7 @@ mod order;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use testkit::kubernetes::{Kubernetes, Resource, Verb};
+use testkit::kubernetes::{Fault, Kubernetes, On, Resource, Verb};
 use tokio::time::timeout;
 
 use super::super::testing::{LONG, SHORT, SOON, leads, lost, still_leads, times, until};

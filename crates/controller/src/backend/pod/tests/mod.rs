@@ -77,7 +77,12 @@ impl World {
         std::fs::write(&token, self.cluster.token()).unwrap();
         let access = ClusterAccess { api: Some(self.cluster.url().parse().unwrap()), ca: None, token: Some(token) };
         let cluster = Cluster::connect(&access, "gitea-actions").unwrap();
-        let about = About { instance: "here".parse().unwrap(), rules: rules(), pending: Duration::from_secs(900) };
+        let about = About {
+            instance: "here".parse().unwrap(),
+            rules: rules(),
+            pending: Duration::from_secs(900),
+            lease: Some(LEASE.to_owned()),
+        };
         PodBackend::start(cluster, recipe, about, Arc::<Issuer>::clone(&self.issuer))
     }
 
@@ -89,6 +94,9 @@ impl World {
         self.cluster.object(resource, name).is_some()
     }
 }
+
+/// By which the controllers of these tests would agree; it is there only where a test makes it.
+pub(super) const LEASE: &str = "dynamic-runner-scheduler-here";
 
 pub(super) fn rules() -> IdentityRules {
     IdentityRules { trust_domain: "example.org".parse().unwrap(), prefix: None, case: IdentityCase::Lower }

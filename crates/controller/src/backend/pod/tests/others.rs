@@ -247,10 +247,11 @@ async fn entries_are_compared_with_pods() {
     assert_eq!(live, [name(7)]);
 }
 
-/// NEW-143: whoever looks at the Pod sees what became of it.
+/// NEW-143: whoever looks at the Pod sees what became of it, and whoever looks at the Lease what went wrong, and with which.
 #[tokio::test]
 async fn events_tell_its_life() {
     let world = World::start().await;
+    world.cluster.add(Resource::Leases, "gitea-actions", serde_json::json!({"metadata": {"name": LEASE}, "spec": {}}));
     let backend = world.controller();
     ready(&backend, 7).await;
     backend.mark(&name(7), claim()).await.unwrap();
@@ -268,4 +269,12 @@ async fn events_tell_its_life() {
         };
         until(&format!("{wanted:?}"), told).await;
     }
+    until("an event on the Lease", async || !world.cluster.events(LEASE).is_empty()).await;
+    let at_lease = world.cluster.events(LEASE);
+    let [(reason, message)] = &at_lease[..] else { panic!("{at_lease:?}") };
+    assert!(reason == "ExecutorLost" && message.starts_with(&format!("{}: ", name(8))), "{at_lease:?}");
+    let of_lease = |event: &serde_json::Value| event["involvedObject"]["kind"] == "Lease";
+    let event = world.cluster.objects(Resource::Events).into_iter().find(of_lease).unwrap();
+    let uid = &world.cluster.object(Resource::Leases, LEASE).unwrap()["metadata"]["uid"];
+    assert_eq!((&event["involvedObject"]["uid"], &event["type"]), (uid, &serde_json::json!("Warning")));
 }

@@ -70,6 +70,34 @@ async fn the_object_says_who_leads() {
     assert_eq!(spec(&double)["leaseTransitions"], json!(1));
 }
 
+/// NEW-143, SCH-10: whoever looks at the Lease sees who began and who stopped to lead; where that may not be written, or is not
+/// answered, everybody leads all the same.
+#[tokio::test]
+async fn who_leads_is_an_event() {
+    let double = Kubernetes::start().await;
+    leads(&replica(&double, "pod-a", LONG)).await.release().await;
+    let _next = leads(&replica(&double, "pod-b", LONG)).await;
+    let events = double.events(NAME);
+    let told: Vec<_> = events.iter().map(|(reason, message)| (reason.as_str(), short(message))).collect();
+    let expected = ["pod-a became leader", "pod-a stopped leading", "pod-b became leader"];
+    assert_eq!(told, expected.map(|message| ("LeaderElection", message.to_owned())));
+    let uid = &double.object(Resource::Leases, NAME).unwrap()["metadata"]["uid"];
+    assert!(double.objects(Resource::Events).iter().all(|event| event["involvedObject"]["uid"] == *uid));
+
+    let double = Kubernetes::start().await;
+    double.forbid(Verb::Create, Resource::Events);
+    leads(&replica(&double, "pod-a", LONG)).await.release().await;
+    double.allow(Verb::Create, Resource::Events);
+    double.fail(On::call(Verb::Create, Resource::Events), Fault::hang());
+    leads(&replica(&double, "pod-b", LONG)).await.release().await;
+}
+
+/// Without the session.
+fn short(message: &str) -> String {
+    let (identity, what) = message.split_once(' ').unwrap();
+    format!("{} {what}", identity.rsplit_once('_').unwrap().0)
+}
+
 /// SCH-10, NEW-59, T16: a holder that is gone without a word is replaced when its lease has run out, and not before.
 #[test]
 fn a_killed_holder_is_replaced_after_its_lease() {
