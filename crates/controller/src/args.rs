@@ -195,7 +195,7 @@ pub struct SettingsArgs {
 }
 
 /// Flags of `standalone`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Default, Clone, Args)]
 pub struct StandaloneArgs {
     /// Address of the Gitea, as in the browser; remembered after the first start
     #[arg(long, value_name = "URL")]
@@ -262,7 +262,7 @@ pub enum PinsVerb {
         /// State folder of the controller
         #[arg(long, value_name = "DIR")]
         state: Option<PathBuf>,
-        /// Those of `controller`, whose queue may be in NATS.
+        /// Those of the controller or of `standalone`, whose queue may be in NATS.
         #[command(flatten)]
         settings: SettingsArgs,
     },
@@ -273,7 +273,7 @@ pub enum PinsVerb {
         /// State folder of the controller
         #[arg(long, value_name = "DIR")]
         state: Option<PathBuf>,
-        /// Those of `controller`, whose queue may be in NATS.
+        /// Those of the controller or of `standalone`, whose queue may be in NATS.
         #[command(flatten)]
         settings: SettingsArgs,
     },

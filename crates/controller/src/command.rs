@@ -18,7 +18,7 @@ use crate::backend::local::isolation::stage;
 use crate::backend::local::supervisor;
 use crate::config::raw::Raw;
 use crate::config::{
-    self, Config, ConfigErrors, IsolationKind, Log, LogFormat, LogLevel, Queue, SecretFile, Supplied, effective,
+    self, Config, ConfigErrors, IsolationKind, Log, LogFormat, LogLevel, Queue, SecretFile, Supplied, effective, table,
     validate,
 };
 use crate::descriptors::Descriptors;
@@ -389,20 +389,34 @@ async fn show_pins(verb: PinsVerb) -> ExitCode {
 }
 
 /// Of the state folder that is named; else of the controller that these settings start, and without any of one-host mode.
+/// In one-host mode the settings of its start say where its queue is.
 async fn pins_of(state: Option<PathBuf>, settings: &SettingsArgs) -> Result<Pins, String> {
-    let raw = Raw::collect(settings, Raw::process_environment().into_iter());
-    let state = match state {
-        Some(state) => state,
-        None if raw.is_meant() => {
-            let config = validate(&raw, Supplied::default()).map_err(|errors| errors.to_string())?;
-            match &config.queue {
-                Queue::JetStream(nats) => return pins::of_nats(nats, &config.instance).await,
-                Queue::Embedded => config.state_dir,
-            }
-        }
-        None => Surroundings::here().state_folder().map_err(|error| format!("{error}; {}", error.remedy()))?,
+    let (raw, here) = (Raw::collect(settings, Raw::process_environment().into_iter()), Surroundings::here());
+    let of_controller = state.is_none() && raw.is_meant();
+    let folder = match &state {
+        Some(state) => std::path::absolute(state).map_err(|error| error.to_string()),
+        None => here.state_folder().map_err(|error| format!("{error}; {}", error.remedy())),
     };
-    pins::of_state(&state).await
+    // Who starts a controller by settings names its registration there, and one-host mode never does.
+    if !(of_controller && raw.get(table::GITEA_RUNNER_UUID_FILE.name).is_some())
+        && let Ok(folder) = &folder
+    {
+        let found = standalone::with_queue_in_nats(folder, settings, &here);
+        if let Some(config) = found.map_err(|error| format!("{error}; {}", error.remedy()))? {
+            return pins_in(&config).await;
+        }
+    }
+    if of_controller {
+        return pins_in(&validate(&raw, Supplied::default()).map_err(|errors| errors.to_string())?).await;
+    }
+    pins::of_state(&folder?).await
+}
+
+async fn pins_in(config: &Config) -> Result<Pins, String> {
+    match &config.queue {
+        Queue::JetStream(nats) => pins::of_nats(nats, &config.instance).await,
+        Queue::Embedded => pins::of_state(&config.state_dir).await,
+    }
 }
 
 fn show_config(view: ConfigView) -> ExitCode {

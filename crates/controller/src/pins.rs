@@ -150,7 +150,11 @@ pub async fn of_nats(nats: &Nats, instance: &InstanceId) -> Result<Pins, String>
 pub async fn of_state(state: &Path) -> Result<Pins, String> {
     let file = state.join("queue.db");
     if !file.is_file() {
-        return Err(format!("{}: no controller has its state here; name its folder with --state", state.display()));
+        return Err(format!(
+            "{}: no controller has its queue here; name its folder with --state, or where the queue is in NATS, give the \
+             settings of its start",
+            state.display()
+        ));
     }
     let queue = Embedded::open(Settings::new(file)).await.map_err(|error| error.to_string())?;
     Ok(Pins::new(queue.ledger()))

@@ -22,8 +22,8 @@ use zeroize::Zeroizing;
 
 pub use self::error::StartError;
 use self::runner::Found;
-pub use self::settings::view;
 use self::settings::{collect, declared, judge, own_settings};
+pub use self::settings::{view, with_queue_in_nats};
 pub use self::state::{Registration, port_in_use};
 use self::wire::Wire;
 use crate::account;
@@ -31,7 +31,7 @@ use crate::app::walls::{self, Proven};
 use crate::args::StandaloneArgs;
 use crate::config::raw::Raw;
 use crate::config::{
-    Config, GiteaUrl, LocalJobs, Runner, SecretFile, SecretRule, Supplied, local_jobs, secret, setting, table, validate,
+    Config, GiteaUrl, LocalJobs, Runner, SecretFile, SecretRule, local_jobs, secret, setting, table, validate,
 };
 use crate::files;
 use crate::lease::{FileLock, Held, Leadership as _, LeaseError};
@@ -228,10 +228,9 @@ pub async fn prepare(mut checked: Checked) -> Result<Prepared, StartError> {
     }
     let port = state::facade_port(&state)?;
     own_settings(&mut raw, &state, Some(&known), Some(port));
-    let held = |text: Zeroizing<String>| SecretFile::held(Registration::file(&state), text);
-    let registration = Some((held(Zeroizing::new(known.uuid)), held(known.token)));
-    let config = validate(&raw, Supplied { registration }).map_err(StartError::Settings)?;
-    Ok(Prepared { config, name: known.name, registered_now, runner, walls, warnings: raw.warnings })
+    let name = known.name.clone();
+    let config = validate(&raw, known.supplied(&state)).map_err(StartError::Settings)?;
+    Ok(Prepared { config, name, registered_now, runner, walls, warnings: raw.warnings })
 }
 
 /// Asks the program what it is, and tries whether jobs can be isolated here with it, at once. The caller holds the lock

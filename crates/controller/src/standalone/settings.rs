@@ -8,9 +8,9 @@ use domain::policy::{LabelMap, SelfHosted};
 use super::error::StartError;
 use super::state::{self, Registration};
 use super::{Surroundings, state_of};
-use crate::args::{STANDALONE_OPS, StandaloneArgs};
+use crate::args::{STANDALONE_OPS, SettingsArgs, StandaloneArgs};
 use crate::config::raw::{Raw, Source};
-use crate::config::{ConfigErrors, GiteaUrl, SettingError, check_given, table, value};
+use crate::config::{Config, ConfigErrors, GiteaUrl, QueueKind, SettingError, check_given, table, validate, value};
 
 /// The settings that a start with these flags would use, as far as they are known without asking or writing anything:
 /// what the first start makes is not there before it. With it, whether they are right.
@@ -32,6 +32,27 @@ pub fn view(args: &StandaloneArgs, here: &Surroundings) -> Result<(Raw, Result<(
         }
     }
     Ok((raw, judged))
+}
+
+/// What a start on this folder would use where its queue is in NATS; none where the queue is a file below it, or where the
+/// folder has no registration of one-host mode. Nothing is made.
+///
+/// # Errors
+/// The folder cannot be read, or the settings are wrong.
+pub fn with_queue_in_nats(
+    state: &Path,
+    settings: &SettingsArgs,
+    here: &Surroundings,
+) -> Result<Option<Config>, StartError> {
+    let Some(known) = Registration::read(state)? else { return Ok(None) };
+    let args =
+        StandaloneArgs { state: Some(state.to_owned()), settings: settings.clone(), ..StandaloneArgs::default() };
+    let mut raw = collect(&args, here, Some(&known));
+    if raw.value(&table::QUEUE) != Some(QueueKind::JetStream) {
+        return Ok(None);
+    }
+    own_settings(&mut raw, state, Some(&known), state::known_port(state)?);
+    validate(&raw, known.supplied(state)).map(Some).map_err(StartError::Settings)
 }
 
 /// Flags and the rest of the settings; the Gitea of a registration where nobody names one.

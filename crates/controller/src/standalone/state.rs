@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::error::StartError;
 use crate::config::secret::plain;
+use crate::config::{SecretFile, Supplied};
 use crate::{files, holder};
 
 /// UUID and token of our one registration, and what was fixed with it. No `Debug`: it holds the token.
@@ -71,6 +72,12 @@ impl Registration {
             return Err(damaged("UUID or token is empty".into()));
         }
         Ok(Some(Self { gitea, uuid, token: Zeroizing::new(token.into_owned()), name, id, trust_domain, instance }))
+    }
+
+    /// What no setting can say.
+    pub(super) fn supplied(self, state: &Path) -> Supplied {
+        let held = |text: Zeroizing<String>| SecretFile::held(Self::file(state), text);
+        Supplied { registration: Some((held(Zeroizing::new(self.uuid)), held(self.token))) }
     }
 
     /// Writes it into the place that was reserved before Gitea was asked.

@@ -5,6 +5,7 @@ mod foreign;
 mod logins;
 mod migration;
 mod outages;
+mod pins;
 mod replicas;
 mod room;
 
