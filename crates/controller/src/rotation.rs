@@ -16,6 +16,7 @@ use crate::config::setting::Problem;
 use crate::config::{self, Keys, Nats, SecretFile};
 use crate::gitea::Gitea;
 use crate::nats::{Connection, Password};
+use crate::ops::metrics::Metrics;
 use crate::telemetry::Secrets;
 
 /// The pause between two looks. Files are compared by their content: a mounted secret is often a chain of links.
@@ -135,18 +136,21 @@ pub struct Rotation {
     gitea: Arc<Gitea>,
     token: Watched,
     secrets: Secrets,
+    metrics: Metrics,
 }
 
 impl Rotation {
-    /// Looks at the token of our registration; secrets are told to `secrets` before they are used.
+    /// Looks at the token of our registration; secrets are told to `secrets` before they are used, and what cannot be used
+    /// to `metrics`.
     #[must_use]
-    pub fn new(gitea: Arc<Gitea>, token: &SecretFile, secrets: Secrets) -> Self {
+    pub fn new(gitea: Arc<Gitea>, token: &SecretFile, secrets: Secrets, metrics: Metrics) -> Self {
         Self {
             rings: Vec::new(),
             passwords: Vec::new(),
             gitea,
             token: Watched::new(config::table::GITEA_RUNNER_TOKEN_FILE.name, token),
             secrets,
+            metrics,
         }
     }
 
@@ -194,6 +198,12 @@ impl Rotation {
         if self.token.look(&self.secrets).is_some() {
             self.gitea.use_token(self.token.used.expose());
         }
+        self.metrics.secrets(self.files().map(|file| (file.setting, file.told.is_some())));
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Watched> {
+        let of_rings = self.rings.iter().flat_map(|files| std::iter::once(&files.current).chain(&files.previous));
+        of_rings.chain(self.passwords.iter().map(|password| &password.file)).chain([&self.token])
     }
 }
 

@@ -149,7 +149,8 @@ impl Parts {
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config, on_cancel), clock, chronicle).led_by(tenure));
         let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
-        let rotation = rotation(&config, Arc::clone(&gitea), secrets, [&ring, &seals], nats.as_ref());
+        let rotation = Rotation::new(Arc::clone(&gitea), &config.gitea.token, secrets, metrics.clone());
+        let rotation = watching(rotation, &config, [&ring, &seals], nats.as_ref());
         let sealing = Arc::new(Sealing::new(seals, subject_base(&config), config.instance.clone()));
         let unopened = Arc::new(while_away(|| Unopened::load(Arc::clone(&ledger), metrics.clone())).await?);
         let migration = earlier.map(|earlier| {
@@ -332,19 +333,17 @@ fn local(config: &Config, runner: &Found, walls: &Proven, descriptors: Descripto
 }
 
 /// The secrets that are looked at again while we run.
-fn rotation(
+fn watching(
+    rotation: Rotation,
     config: &Config,
-    gitea: Arc<Gitea>,
-    secrets: Secrets,
     [ring, seals]: [&Arc<Ring>; 2],
     nats: Option<&Connections>,
 ) -> Rotation {
     let capability =
         [table::RUNNER_FACADE_CAPABILITY_KEY_FILE.name, table::RUNNER_FACADE_CAPABILITY_KEY_PREVIOUS_FILE.name];
     let envelope = [table::ENVELOPE_KEY_FILE.name, table::ENVELOPE_KEY_PREVIOUS_FILE.name];
-    let rotation = Rotation::new(gitea, &config.gitea.token, secrets)
-        .with_ring(ring, &config.facade.capability, capability)
-        .with_ring(seals, &config.envelope, envelope);
+    let rotation =
+        rotation.with_ring(ring, &config.facade.capability, capability).with_ring(seals, &config.envelope, envelope);
     match (&config.queue, nats) {
         (config::Queue::JetStream(settings), Some(nats)) => {
             rotation.with_connection(&nats.producer, settings).with_connection(&nats.worker, settings)

@@ -55,6 +55,7 @@ pub struct Metrics {
     local_jobs_isolated: Gauge,
     identity_issue: Histogram,
     svid_expiry: Gauge,
+    secrets_unusable: Levels<1>,
 }
 
 /// Whether an end was Gitea's word, the executor's own report, or ours.
@@ -138,6 +139,11 @@ impl Metrics {
             local_jobs_isolated: added(r, "local_jobs_isolated", "1 where local jobs are isolated"),
             identity_issue: timed(r, "identity_issue_seconds", "Time until an executor had its identity"),
             svid_expiry: added(r, "svid_expiry_timestamp_seconds", "When our own identity ends"),
+            secrets_unusable: Levels::added(
+                r,
+                "secrets_unusable",
+                "1 while the new content of a secret file cannot be used and the old one stays in use, by setting",
+            ),
             registry: Arc::default(),
         };
         for direction in ["up", "down"] {
@@ -287,6 +293,12 @@ impl Metrics {
     /// An executor had its identity after so long.
     pub fn identity_issued(&self, took: Duration) {
         self.identity_issue.observe(took.as_secs_f64());
+    }
+
+    /// Whether the present content of the file of each of these settings cannot be used (NEW-140).
+    pub fn secrets(&self, unusable: impl IntoIterator<Item = (&'static str, bool)>) {
+        let levels = unusable.into_iter().map(|(setting, unusable)| ([("setting", setting)], i64::from(unusable)));
+        self.secrets_unusable.set(levels);
     }
 
     /// Our own identity ends then.
