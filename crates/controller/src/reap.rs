@@ -57,10 +57,20 @@ pub struct Reap {
     pub kind: Kind,
     /// Removals and marks under way.
     pub tracker: TaskTracker,
-    /// Names of objects that are worked on.
-    pub busy: Mutex<BTreeSet<String>>,
+    /// What is worked on.
+    pub busy: Mutex<BTreeSet<Work>>,
     /// Names of objects that the last piece of work failed for.
     pub resting: Mutex<BTreeMap<String, Rest>>,
+}
+
+/// One piece of work at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// Marking or removing the object of this name.
+    Object(String),
+    /// Saying what the executor of this name left, beside the work on its object: while that waits for its next try, an end may
+    /// have to be noted.
+    LastReport(String),
 }
 
 /// A pause of one object, which grows with every failure (NEW-74).
@@ -258,8 +268,7 @@ impl Reap {
 
     /// What it left is said before its end is judged (NEW-112); meanwhile the life's own limits hold.
     fn bury(self: &Arc<Self>, record: ExecutorRecord, name: String, ended: Event) {
-        // Beside the other work on it: while this waits for its next try, an end may have to be noted.
-        self.work_on(format!("{name}, its last report"), |this, _| async move {
+        self.work_on(Work::LastReport(name), |this| async move {
             match this.facade.inherit(&record).await {
                 Inherited::Settled => drop(this.board.apply(record.id, ended)),
                 Inherited::NotYet => tokio::time::sleep(TICK).await,
@@ -308,7 +317,7 @@ impl Reap {
 
     /// The terminal mark is our own business: whoever reported the end has its answer already (NEW-101).
     fn mark(self: &Arc<Self>, id: AssignmentId, name: String) {
-        self.work_on(name, |this, name| async move {
+        self.work_on(Work::Object(name.clone()), |this| async move {
             match this.backend.mark(&name, Mark::Terminal).await {
                 Ok(_written_or_gone) => {
                     this.resting().remove(&name);
@@ -324,7 +333,7 @@ impl Reap {
     }
 
     fn remove(self: &Arc<Self>, subject: Subject, name: String, whose: Removed) {
-        self.work_on(name, move |this, name| async move {
+        self.work_on(Work::Object(name.clone()), move |this| async move {
             match this.backend.delete(&name).await {
                 // Whether it is gone is for the next list to say.
                 Ok(()) => {
@@ -360,20 +369,23 @@ impl Reap {
         self.resting().get(name).is_some_and(|rest| Instant::now() < rest.until)
     }
 
-    /// One piece of work per object at a time; a later pass asks again for what did not succeed.
-    fn work_on<F>(self: &Arc<Self>, name: String, work: impl FnOnce(Arc<Self>, String) -> F)
+    /// A later pass asks again for what did not succeed.
+    fn work_on<F>(self: &Arc<Self>, work: Work, carry_out: impl FnOnce(Arc<Self>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if self.rests(&name) || !self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
+        if matches!(&work, Work::Object(name) if self.rests(name)) || !self.busy().insert(work.clone()) {
             return;
         }
-        let this = Arc::clone(self);
-        let work = work(Arc::clone(self), name.clone());
+        let (this, carried_out) = (Arc::clone(self), carry_out(Arc::clone(self)));
         self.tracker.spawn(async move {
-            work.await;
-            this.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            carried_out.await;
+            this.busy().remove(&work);
         });
+    }
+
+    fn busy(&self) -> MutexGuard<'_, BTreeSet<Work>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
