@@ -80,6 +80,15 @@ pub struct Strays {
     pub unreadable: BTreeMap<String, String>,
 }
 
+/// The last complete list of the backend.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// When it was begun.
+    pub at: Timestamp,
+    /// What it showed, strays included.
+    pub executors: BTreeSet<(AssignmentId, Epoch)>,
+}
+
 /// How much a new process knows of what exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recovery {
@@ -95,6 +104,7 @@ pub enum Recovery {
 pub struct Board {
     entries: Mutex<BTreeMap<AssignmentId, Entry>>,
     strays: Mutex<Strays>,
+    listed: Mutex<Option<Listed>>,
     limits: Limits,
     clock: Clock,
     chronicle: Chronicle,
@@ -112,6 +122,7 @@ impl Board {
         Self {
             entries,
             strays,
+            listed: Mutex::default(),
             limits,
             clock,
             chronicle,
@@ -330,6 +341,21 @@ impl Board {
     #[must_use]
     pub fn strays(&self) -> Strays {
         self.strays_now().clone()
+    }
+
+    /// Takes note of a complete list, for whoever compares it with the lives.
+    pub fn set_listed(&self, listed: Listed) {
+        *self.listed_now() = Some(listed);
+    }
+
+    /// The last complete list; none before the first.
+    #[must_use]
+    pub fn listed(&self) -> Option<Listed> {
+        self.listed_now().clone()
+    }
+
+    fn listed_now(&self) -> MutexGuard<'_, Option<Listed>> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells a room that a life changed in a way it may have to act on, also while it was busy. What changed is not said:

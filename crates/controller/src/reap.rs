@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, BackendError, ExecutorState, Exit, Failure, Observed};
 use crate::backoff::backoff;
-use crate::board::{Board, Card, Recovery, Strays};
+use crate::board::{Board, Card, Listed, Recovery, Strays};
 use crate::facade::{Facade, Inherited};
 use crate::gitea::{Gitea, Lane};
 use crate::ops::Ops;
@@ -161,7 +161,7 @@ impl Reap {
             .filter(|view| view.life.executor() != Executor::Absent)
             .map(|view| (view.id, (view.life.epoch(), view.life.phase().clone())))
             .collect();
-        let fenced_before = self.board.strays();
+        let (fenced_before, begun) = (self.board.strays(), self.board.now());
         let mut objects = self.backend.list().await?;
         self.resting().retain(|name, _| objects.iter().any(|object| object.name == *name));
         newest_first(&mut objects);
@@ -192,6 +192,7 @@ impl Reap {
         };
         let absent: Vec<_> = before.into_iter().filter(|(id, (epoch, _))| !exists(*id, *epoch)).collect();
         self.note_strays(strays, &fenced_before);
+        self.board.set_listed(Listed { at: begun, executors: seen });
         for (id, (epoch, phase)) in absent {
             if phase != Phase::Creating && self.board.epoch(id) == Some(epoch) {
                 self.board.apply(id, Event::ExecutorAbsent);

@@ -2,6 +2,7 @@
 //!
 //! Every room is owned here: one that ends before it was asked to ends the process (NEW-150).
 
+mod differences;
 mod gauges;
 mod parts;
 mod patience;

@@ -5,6 +5,7 @@ use domain::lifecycle::{Executor, Life, Phase};
 use domain::policy::Shares;
 use jiff::Timestamp;
 
+use super::differences::differences;
 use crate::board::{Board, Room, View};
 use crate::config::{Config, IsolationKind};
 use crate::ops::status::{ExecutorLine, HeldTask, Permits, SetApart, StatusSnapshot};
@@ -42,6 +43,10 @@ pub(super) fn snapshot(
         permits: vec![permits],
         held: views.iter().filter_map(|view| held_task(view, at)).collect(),
         executors: views.iter().filter_map(|view| executor(view, kind, instance)).collect(),
+        differences: instance
+            .parse()
+            .map(|instance| differences(&views, board.listed().as_ref(), &board.strays(), &instance, at))
+            .unwrap_or_default(),
         quarantine: board.strays().unreadable.into_iter().map(set_apart).collect(),
         ..StatusSnapshot::empty(instance, components, at)
     }

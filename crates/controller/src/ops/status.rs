@@ -46,6 +46,9 @@ pub struct StatusSnapshot {
     pub held: Vec<HeldTask>,
     /// Executors that exist.
     pub executors: Vec<ExecutorLine>,
+    /// Where what is held and what exists do not agree; what will agree in a moment is left out.
+    #[serde(default)]
+    pub differences: Vec<Difference>,
     /// Objects that are left alone because they cannot be read.
     pub quarantine: Vec<SetApart>,
     /// Messages that were set aside.
@@ -71,6 +74,7 @@ impl StatusSnapshot {
             permits: Vec::new(),
             held: Vec::new(),
             executors: Vec::new(),
+            differences: Vec::new(),
             quarantine: Vec::new(),
             set_aside: Vec::new(),
         }
@@ -132,6 +136,17 @@ pub struct ExecutorLine {
     pub claimed: bool,
 }
 
+/// Where the books and reality do not agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// `executor_without_task`, `task_without_executor` or `executor_not_removed`.
+    pub kind: String,
+    /// The executor.
+    pub name: String,
+    /// What does not agree, one sentence.
+    pub what: String,
+}
+
 /// Something set apart, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetApart {
@@ -171,6 +186,9 @@ pub fn text(status: &StatusSnapshot) -> String {
     for executor in &status.executors {
         let claimed = if executor.claimed { "has its task" } else { "has no task yet" };
         let _ = writeln!(out, "executor {}: {}, {claimed}", executor.name, executor.state);
+    }
+    for Difference { name, what, .. } in &status.differences {
+        let _ = writeln!(out, "DIFFERENCE {name}: {what}");
     }
     for (kind, list) in [("quarantined", &status.quarantine), ("set aside", &status.set_aside)] {
         for SetApart { name, reason, .. } in list {
@@ -248,7 +266,9 @@ mod tests {
         let empty = StatusSnapshot::empty("x", Vec::new(), Timestamp::UNIX_EPOCH);
         let json = serde_json::to_value(&empty).unwrap();
         assert_eq!(json["schema"], 1);
-        for name in ["components", "not_ready", "permits", "held", "executors", "quarantine", "set_aside"] {
+        for name in
+            ["components", "not_ready", "permits", "held", "executors", "differences", "quarantine", "set_aside"]
+        {
             assert!(json[name].is_array(), "{name}");
         }
         assert_eq!(serde_json::from_value::<StatusSnapshot>(json).unwrap(), empty);
@@ -268,6 +288,17 @@ mod tests {
              executor gitea-task-7-f66f031b-e1: running, has its task\n"
         );
         assert_eq!(text(&busy()), expect);
+    }
+
+    /// NEW-134: what does not agree stands among the executors.
+    #[test]
+    fn differences_are_said() {
+        let mut status = busy();
+        let (kind, name) = ("executor_without_task".to_owned(), "gitea-task-5-f66f031b-e1".to_owned());
+        status.differences.push(Difference { kind, name, what: "it exists".to_owned() });
+        assert!(text(&status).contains("\nDIFFERENCE gitea-task-5-f66f031b-e1: it exists\n"), "{}", text(&status));
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(json["differences"][0]["kind"], "executor_without_task");
     }
 
     /// NEW-172: jobs without isolation are not passed over in silence.
