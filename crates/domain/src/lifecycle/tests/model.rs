@@ -209,11 +209,12 @@ fn kind_of(life: &Life) -> Life {
     key
 }
 
-/// NEW-30, NEW-58, NEW-163, the model test: every reachable state × every event. From each result the world's ordinary
+/// NEW-30, NEW-58, NEW-163, PRC-9, PRC-10, T5, the model test: every reachable state × every event. From each result the world's ordinary
 /// course leads to *gone*; a final state answers, and sends Gitea nothing but a missing end of its log; nothing that Gitea
-/// has ended is ever revived; a task on which a runner works is handed to nobody.
+/// has ended is ever revived; a task on which a runner works is handed to nobody; and its message leaves the queue by one rule.
 #[test]
 fn every_state_and_every_event() {
+    let still_over = |life: &Life| matches!(life.phase, Phase::Final(_) | Phase::Draining(_) | Phase::Gone);
     let mut seen = HashSet::new();
     let mut open: Vec<_> = beginnings().into_iter().map(|(life, left)| (life, 0_i64, left)).collect();
     while let Some((life, now, left)) = open.pop() {
@@ -234,8 +235,19 @@ fn every_state_and_every_event() {
             }
             let gone = matches!(event, Event::Settled { how: Settlement::Removed, .. } | Event::MessageMissing);
             assert!(after.settled == life.settled || gone, "{event:?} loses the message of {:?}", life.phase);
-            let still_over = matches!(after.phase, Phase::Final(_) | Phase::Draining(_) | Phase::Gone);
-            assert!(!over || still_over, "{event:?} revived {:?} to {:?}", life.phase, after.phase);
+            // The one rule of the acknowledgement: a first update, or an end that Gitea has or that is left to it.
+            let first_update = matches!(event, Event::RunnerLog { .. } | Event::RunnerState { .. });
+            let has_end = matches!(event, Event::Answered { outcome: Some(_) } | Event::TaskUnknown | Event::Tick)
+                && still_over(&after);
+            let confirms = first_update || has_end || matches!(event, Event::MessageMissing);
+            assert!(after.confirmed == life.confirmed || confirms, "{event:?} acknowledges in {:?}", life.phase);
+            let leaves = after.wants(at(now + 1), &Limits::default()).message == Some(MessageWant::Remove);
+            assert!(
+                !leaves || after.confirmed,
+                "unconfirmed, and it leaves the queue after {event:?} in {:?}",
+                life.phase
+            );
+            assert!(!over || still_over(&after), "{event:?} revived {:?} to {:?}", life.phase, after.phase);
             let (again, _) = life.clone().step(event.clone(), at(now + 1), &Limits::default());
             let repeated = again.step(event.clone(), at(now + 1), &Limits::default()).1;
             let listed =
