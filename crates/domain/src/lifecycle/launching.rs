@@ -86,7 +86,7 @@ impl Life {
         self.quota_waits += 1;
         (self.last_error, self.last_failure) = (Some(cause.clone()), Some(Reason::BackendQuota));
         let wait = format!("room at the backend: {cause}");
-        if wait == self.waiting_for {
+        if wait == self.waiting_for && self.wait_told {
             self.news = None;
         } else {
             self.waits_for(wait);
@@ -118,7 +118,7 @@ impl Life {
     }
 
     pub(super) fn waits_for(&mut self, cause: String) -> Vec<Action> {
-        self.short_of_quota = false;
+        (self.short_of_quota, self.wait_told) = (false, false);
         self.news = Some(format!("Waiting for {cause}"));
         self.waiting_for = cause;
         vec![]

@@ -58,6 +58,8 @@ pub struct Life {
     pub(crate) milestones: Milestones,
     /// What the job's log does not say yet about the time before the claim.
     pub(crate) news: Option<String>,
+    /// The log says what it waits for.
+    pub(crate) wait_told: bool,
     /// When it was last told something.
     pub(crate) told: Option<Timestamp>,
     /// The current executor asked for the task.
@@ -117,6 +119,7 @@ impl Life {
             waiting_for: "a slot".to_owned(),
             milestones: Milestones::default(),
             news: None,
+            wait_told: false,
             told: None,
             asked: false,
             said_hello: false,

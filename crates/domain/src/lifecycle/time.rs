@@ -41,6 +41,7 @@ impl Life {
         }
         let content = self.news.take()?;
         self.told = Some(now);
+        self.wait_told = content.strip_prefix("Waiting for ") == Some(&*self.waiting_for);
         Some(Action::Tell(Row { time: now, content }))
     }
 

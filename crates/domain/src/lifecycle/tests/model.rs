@@ -202,6 +202,7 @@ fn kind_of(life: &Life) -> Life {
     (key.attempts, key.quota_waits, key.short_of_quota) = (key.attempts.min(1), 0, false);
     key.cancelled = key.cancelled.map(|_| at(0));
     (key.news, key.told, key.asked, key.milestones) = (None, None, false, Milestones::default());
+    key.wait_told = false;
     key.deaths = key.deaths.min(4);
     if let Phase::Ending(ending) = &mut key.phase {
         ending.cause.clear();
