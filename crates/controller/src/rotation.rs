@@ -1,5 +1,5 @@
 //! Secrets that are replaced while we run (NEW-140): their files are looked at again and again, and a new content takes
-//! effect without a restart.
+//! effect without a restart; so do the authorities that Gitea's certificate is judged by.
 //!
 //! Invariant: a content that cannot be used changes nothing; it is told once, and the old one stays. A new key never
 //! disturbs what the one before it made: that one is accepted as the previous key, whichever of the two files is
@@ -14,13 +14,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::setting::Problem;
 use crate::config::{self, Keys, Nats, SecretFile};
-use crate::gitea::Gitea;
+use crate::gitea::{AUTHORITIES, Gitea, read_authorities_again};
 use crate::nats::{Connection, Password};
 use crate::ops::metrics::Metrics;
 use crate::telemetry::Secrets;
 
 /// The pause between two looks. Files are compared by their content: a mounted secret is often a chain of links.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// The host's authorities are many, and looked at only with every so many-th look.
+const LOOKS: u32 = 30;
 
 /// A key ring whose keys can be replaced.
 pub struct Ring(RwLock<Arc<KeyRing>>);
@@ -135,8 +138,34 @@ pub struct Rotation {
     passwords: Vec<PasswordFile>,
     gitea: Arc<Gitea>,
     token: Watched,
+    authorities: AuthorityFiles,
     secrets: Secrets,
     metrics: Metrics,
+}
+
+/// What the servers on the way to Gitea are judged by.
+struct AuthorityFiles {
+    read_again: fn() -> bool,
+    looks: u32,
+    usable: bool,
+}
+
+impl AuthorityFiles {
+    fn look(&mut self) {
+        self.looks += 1;
+        if !self.looks.is_multiple_of(LOOKS) {
+            return;
+        }
+        let usable = (self.read_again)();
+        if self.usable && !usable {
+            tracing::error!(
+                component = "config",
+                setting = AUTHORITIES,
+                "the host's certificate authorities cannot be read any more; those of before stay in use"
+            );
+        }
+        self.usable = usable;
+    }
 }
 
 impl Rotation {
@@ -149,6 +178,7 @@ impl Rotation {
             passwords: Vec::new(),
             gitea,
             token: Watched::new(config::table::GITEA_RUNNER_TOKEN_FILE.name, token),
+            authorities: AuthorityFiles { read_again: read_authorities_again, looks: 0, usable: true },
             secrets,
             metrics,
         }
@@ -198,7 +228,9 @@ impl Rotation {
         if self.token.look(&self.secrets).is_some() {
             self.gitea.use_token(self.token.used.expose());
         }
-        self.metrics.secrets(self.files().map(|file| (file.setting, file.told.is_some())));
+        self.authorities.look();
+        let files = self.files().map(|file| (file.setting, file.told.is_some()));
+        self.metrics.secrets(files.chain([(AUTHORITIES, !self.authorities.usable)]));
     }
 
     fn files(&self) -> impl Iterator<Item = &Watched> {
@@ -297,6 +329,20 @@ mod tests {
             file.look(&Secrets::default());
             assert_eq!(*password.now(), expect);
         }
+    }
+
+    /// NEW-140, T24: authorities are read again about every minute, whatever came of it before.
+    #[test]
+    fn authorities_are_looked_at() {
+        for usable in [true, false] {
+            let read_again = if usable { || true } else { || false };
+            let mut files = AuthorityFiles { read_again, looks: 0, usable: !usable };
+            (1..LOOKS).for_each(|_| files.look());
+            assert_eq!(files.usable, !usable, "not yet");
+            files.look();
+            assert_eq!(files.usable, usable);
+        }
+        assert_eq!(PAUSE * LOOKS, Duration::from_secs(60));
     }
 
     /// NEW-140: what cannot be used changes nothing.

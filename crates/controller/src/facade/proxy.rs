@@ -17,15 +17,13 @@ use domain::executor_api::GITEA_BASE_HEADER;
 use domain::lifecycle::Phase;
 use forward::path::{self, Segments};
 use forward::{Forwarder, Streamed};
-use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::allow::AllowList;
 use super::auth::Caller;
 use super::{Facade, answer};
-use crate::gitea::connector;
+use crate::gitea::Connector;
 
 /// Below Gitea's own, so that no request goes out on a connection that is just being closed.
 const IDLE: Duration = Duration::from_secs(20);
@@ -56,7 +54,7 @@ const PASSED: [HeaderName; 22] = [
     HeaderName::from_static("x-tfs-filelength"),
 ];
 
-type Client = HttpClient<HttpsConnector<HttpConnector>, Streamed<Body>>;
+type Client = HttpClient<Connector, Streamed<Body>>;
 
 /// The one server the facade forwards to; a request line never chooses another (SRV-2).
 pub struct Upstream {
@@ -216,7 +214,10 @@ impl Upstream {
 }
 
 fn client() -> Client {
-    HttpClient::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector())
+    HttpClient::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .build(Connector::new())
 }
 
 #[cfg(test)]

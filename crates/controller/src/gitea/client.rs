@@ -13,17 +13,15 @@ use bytes::{Bytes, BytesMut};
 use connectrpc::client::{CallOptions, ClientBody, ClientConfig, ServiceTransport, UnaryResponse};
 use connectrpc::{ConnectError, ErrorCode};
 use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
 use runner_proto::runner::v1 as proto;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::{GiteaError, connector};
+use super::{Connector, GiteaError};
 use crate::clock;
 use crate::lease::{Act, Tenure};
 
-type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
 type Rpc = proto::RunnerServiceClient<ServiceTransport<HttpClient<Connector, ClientBody>>>;
 
 /// `User-Agent` towards Gitea and the version we declare (requirements §1.1).
@@ -208,7 +206,7 @@ fn rpc(base: &str) -> Result<Rpc, http::uri::InvalidUri> {
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(20))
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
-        .build(connector());
+        .build(Connector::new());
     let config = ClientConfig::new(format!("{base}/api/actions").parse()?)
         .with_default_max_message_size(LARGEST_ANSWER)
         .with_default_header("user-agent", AGENT);

@@ -9,4 +9,4 @@ mod transport;
 pub use client::{AGENT, Credential, Declared, Fetched, Gitea, OnCancel};
 pub use error::{GiteaError, Trouble};
 pub use lane::{Lane, Turn};
-pub use transport::connector;
+pub use transport::{AUTHORITIES, Connector, read_authorities_again};

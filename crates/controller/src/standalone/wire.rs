@@ -8,9 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use runner_proto::ping::v1::{PingRequest, PingResponse};
 use runner_proto::runner::v1::{RegisterRequest, RegisterResponse, Runner};
@@ -18,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::error::StartError;
 use crate::config::GiteaUrl;
-use crate::gitea::{AGENT, connector};
+use crate::gitea::{AGENT, Connector};
 use crate::ops::client::root_cause;
 
 const PROTO: &str = "application/proto";
@@ -30,7 +28,7 @@ const LARGEST: usize = 256 * 1024;
 pub(super) struct Wire<'a> {
     url: &'a GiteaUrl,
     patience: Duration,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
 }
 
 /// What came instead of an answer.
@@ -48,7 +46,7 @@ enum Failure {
 impl<'a> Wire<'a> {
     /// `patience` is the deadline of one call.
     pub(super) fn new(url: &'a GiteaUrl, patience: Duration) -> Self {
-        Self { url, patience, client: Client::builder(TokioExecutor::new()).build(connector()) }
+        Self { url, patience, client: Client::builder(TokioExecutor::new()).build(Connector::new()) }
     }
 
     /// Whether a Gitea with Actions is there. Changes nothing on the other side.
