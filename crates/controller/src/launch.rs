@@ -97,6 +97,29 @@ impl Launch {
                 () = stop.cancelled() => {}
             }
         }
+        self.settle_last().await;
+    }
+
+    /// Calls under way may bring ends. What has ended leaves the queue with this process: the next one would take it for a
+    /// task that waits, and ask again for its result (NEW-163).
+    async fn settle_last(&self) {
+        let (mut changes, calls) = (self.board.changes(), self.tracker.wait());
+        tokio::pin!(calls);
+        let mut over = false;
+        loop {
+            if self.board.may_decide()
+                && let Err(error) = self.settle_all().await
+            {
+                backend_lifecycle_error(self.kind, &error);
+            }
+            if over {
+                return;
+            }
+            over = tokio::select! {
+                () = &mut calls => true,
+                () = changes.next() => false,
+            };
+        }
     }
 
     async fn pass(self: &Arc<Self>, rebuilt: &mut bool) -> Result<(), QueueError> {

@@ -117,15 +117,49 @@ impl Removed {
 }
 
 impl Reap {
-    /// Runs until `stop`. Executors are left alone then, but for what is to be written down of them.
-    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+    /// Runs until `stop`; executors are left alone from then on. Ends are written down for longer: calls that are under
+    /// way bring some, and those of executors do until they are `drained`.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken, drained: CancellationToken) {
+        let brought = async {
+            self.compare(&stop).await;
+            self.tracker.wait().await;
+            drained.cancelled().await;
+        };
+        tokio::select! {
+            () = self.note() => {}
+            () = brought => {}
+        }
+        self.note_last().await;
+    }
+
+    /// Writes down at once that Gitea has an end, whoever leads and however long a pass takes: the next process asks again
+    /// for what is not written down (NEW-163).
+    async fn note(self: &Arc<Self>) {
+        let mut changes = self.board.changes();
+        loop {
+            let pass = Pass::begin();
+            self.mark_ends();
+            pass.rest().await;
+            tokio::select! {
+                () = changes.next() => {}
+                () = tokio::time::sleep(TICK) => {}
+            }
+        }
+    }
+
+    /// What failed a moment ago is tried once more, since nobody comes after this.
+    async fn note_last(self: &Arc<Self>) {
+        self.tracker.wait().await;
+        self.resting().clear();
+        self.mark_ends();
+        self.tracker.wait().await;
+    }
+
+    async fn compare(self: &Arc<Self>, stop: &CancellationToken) {
         let mut changes = self.board.changes();
         let turn = self.ops.liveness.watch("reap", STUCK);
         while !stop.is_cancelled() {
             turn.turned();
-            // An end that Gitea has is noted at once, whoever leads: a list may take its time, and the next process asks again
-            // for what is not noted (NEW-163).
-            self.mark_ends();
             let pass = Pass::begin();
             if self.board.may_decide()
                 && let Err(error) = self.pass().await
@@ -140,16 +174,6 @@ impl Reap {
                 () = stop.cancelled() => {}
             }
         }
-        self.note_ends().await;
-    }
-
-    /// Calls that were under way at the stop may have brought an end: without its mark the next process would ask again for
-    /// a result that was answered (NEW-163). No call begins after the stop, so the tracker runs empty.
-    async fn note_ends(self: &Arc<Self>) {
-        self.tracker.wait().await;
-        self.resting().clear();
-        self.mark_ends();
-        self.tracker.wait().await;
     }
 
     async fn pass(self: &Arc<Self>) -> Result<(), BackendError> {
@@ -199,7 +223,7 @@ impl Reap {
             }
         }
         self.board.recovered(Recovery::ExecutorsKnown);
-        self.carry_out();
+        self.remove_ended();
         Ok(())
     }
 
@@ -302,8 +326,7 @@ impl Reap {
         }
     }
 
-    fn carry_out(self: &Arc<Self>) {
-        self.mark_ends();
+    fn remove_ended(self: &Arc<Self>) {
         for view in self.board.views_that(|wants| wants.removal) {
             let name = executor_name(view.id, &self.instance, view.life.epoch());
             self.remove(self.subject(view.id), name, Removed::Current);

@@ -80,7 +80,8 @@ pub(super) fn start(mut parts: Parts, upstream: Upstream, shutdown: &Shutdown) -
     let serving = facade::serve(facade_listener, identity.acceptor(), facade, stop());
     rooms.spawn(named(Scheduler, "facade", saying(shutdown.drained.clone(), serving)));
     rooms.spawn(named(worker, "launch", launch.run(stop())));
-    rooms.spawn(named(worker, "reap", reap.run(stop())));
+    let (stop_reap, drained) = (stop(), shutdown.drained.clone());
+    rooms.spawn(named(worker, "reap", saying(shutdown.noted.clone(), reap.run(stop_reap, drained))));
     rooms.spawn(named(Scheduler, "pulse", Arc::new(pulse).run(stop())));
     rooms.spawn(named(Scheduler, "report", report.run(stop())));
     rooms.spawn(named(Scheduler, "secrets", rotation.run(stop())));

@@ -4,21 +4,21 @@
 
 use std::time::Duration;
 
-use domain::lifecycle::{Event, Phase};
+use domain::lifecycle::{Event, Executor, Phase};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Rooms;
-use crate::board::Board;
+use crate::board::{Board, View};
 
 /// How long each step may take.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     /// For the fetch in flight: Gitea's deadline and ours, and a publish.
     fetch: Duration,
-    /// For telling Gitea of tasks that the queue did not take.
+    /// For telling Gitea of tasks that lie in no queue.
     reports: Duration,
     /// For calls that are being carried out.
     calls: Duration,
@@ -52,6 +52,8 @@ pub(super) struct Shutdown {
     pub(super) rooms: CancellationToken,
     /// The facade's connections have ended.
     pub(super) drained: CancellationToken,
+    /// The ends that they brought are written down.
+    pub(super) noted: CancellationToken,
     limits: Limits,
 }
 
@@ -61,17 +63,18 @@ impl Shutdown {
         let (began, limits) = (Instant::now(), self.limits);
         self.fetch.cancel();
         step("the FetchTask under way", limits.fetch, self.fetched.cancelled()).await;
-        step("reports of tasks that the queue did not take", limits.reports, told(board)).await;
+        step("reports of tasks that lie in no queue", limits.reports, told(board)).await;
         self.rooms.cancel();
         calls.close();
         step("calls under way", limits.calls, calls.wait()).await;
-        step("loops", limits.rooms, self.all_but_the_facade(rooms)).await;
+        step("loops", limits.rooms, self.all_but_the_last(rooms)).await;
         let left = limits.grace.saturating_sub(began.elapsed());
-        step("transfers of jobs", left, self.drained.cancelled()).await;
+        step("transfers of jobs", left, self.noted.cancelled()).await;
     }
 
-    async fn all_but_the_facade(&self, rooms: &mut Rooms) {
-        while rooms.len() > usize::from(!self.drained.is_cancelled()) {
+    /// The facade, and whoever writes down the ends that it still brings, go on.
+    async fn all_but_the_last(&self, rooms: &mut Rooms) {
+        while rooms.len() > [&self.drained, &self.noted].iter().filter(|last| !last.is_cancelled()).count() {
             rooms.join_next().await;
         }
     }
@@ -88,16 +91,22 @@ async fn step(what: &str, limit: Duration, over: impl Future<Output = ()>) {
 /// Ends what is nowhere durable, and is ready when Gitea heard of it.
 async fn told(board: &Board) {
     let mut changes = board.changes();
-    let fetched: Vec<_> = board.views().into_iter().filter(|view| *view.life.phase() == Phase::Fetched).collect();
-    for view in &fetched {
+    let volatile: Vec<_> = board.views().into_iter().filter(is_volatile).collect();
+    for view in &volatile {
         board.apply(view.id, Event::Stopping);
     }
     let open = || {
-        fetched.iter().any(|view| board.view(view.id).is_some_and(|now| matches!(now.life.phase(), Phase::Ending(_))))
+        volatile.iter().any(|view| board.view(view.id).is_some_and(|now| matches!(now.life.phase(), Phase::Ending(_))))
     };
     while open() {
         changes.next().await;
     }
+}
+
+/// Neither a message nor an executor would tell the next process of it.
+fn is_volatile(view: &View) -> bool {
+    let known = view.message.is_some() || view.life.executor() != Executor::Absent;
+    matches!(view.life.phase(), Phase::Fetched | Phase::Ending(_)) && !known
 }
 
 /// SIGINT and SIGTERM mean the same.
@@ -134,7 +143,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::config::{Log, LogFormat, LogLevel};
     use crate::ops::metrics::Metrics;
-    use crate::telemetry::lines::Lines;
+    use crate::telemetry::lines::{Lines, hear};
     use crate::telemetry::{Colours, subscriber};
 
     /// A second is 10 ms long.
@@ -145,12 +154,12 @@ mod tests {
     }
 
     /// How long an end takes, and its lines for people. The fetch loop, another room, and the facade's connections end
-    /// so long after they were asked to.
+    /// so long after they were asked to; what the connections brought is noted after that.
     async fn drained(limits: Limits, [fetch, another, connections]: [Duration; 3]) -> (Duration, Vec<String>) {
         let lines = Lines::default();
         let log = Log { format: LogFormat::Text, level: LogLevel::Info };
         let writer = lines.clone();
-        let _guard = tracing::subscriber::set_default(subscriber(log, move || writer.clone(), Colours::Off));
+        let _guard = hear(subscriber(log, move || writer.clone(), Colours::Off));
         let instance: domain::id::InstanceId = "f66f031b".parse().unwrap();
         let chronicle = Chronicle::new(Metrics::new(&instance), instance);
         let board = Board::new(domain::lifecycle::Limits::default(), Clock::start(), chronicle);
@@ -168,6 +177,12 @@ mod tests {
                 ended()
             });
         }
+        let (connections, noted) = (shutdown.drained.clone(), shutdown.noted.clone());
+        rooms.spawn(async move {
+            connections.cancelled().await;
+            noted.cancel();
+            ended()
+        });
         let began = Instant::now();
         shutdown.drain(&board, &TaskTracker::new(), &mut rooms).await;
         let text = lines.text();
@@ -183,7 +198,7 @@ mod tests {
         let (_, lines) = drained(Limits::default(), [AT_ONCE; 3]).await;
         let expected = [
             "stopping: waiting for the FetchTask under way, at most 70s",
-            "stopping: waiting for reports of tasks that the queue did not take, at most 15s",
+            "stopping: waiting for reports of tasks that lie in no queue, at most 15s",
             "stopping: waiting for calls under way, at most 10s",
             "stopping: waiting for loops, at most 10s",
         ];

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use crate::config::{Log, LogFormat, LogLevel};
     use crate::telemetry::events::*;
-    use crate::telemetry::lines::Lines;
+    use crate::telemetry::lines::{Lines, hear};
     use crate::telemetry::speaking;
 
     fn told(colours: Colours, what: impl FnOnce()) -> String {
@@ -258,7 +258,8 @@ mod tests {
             })
         });
         let log = Log { format: LogFormat::Text, level: LogLevel::Info };
-        tracing::subscriber::with_default(speaking(log, lines.clone(), colours, names), what);
+        let _log = hear(speaking(log, lines.clone(), colours, names));
+        what();
         lines.text()
     }
 

@@ -104,6 +104,54 @@ async fn an_end_that_comes_during_the_end_is_noted() {
     world.finish().await;
 }
 
+/// NEW-163, NEW-16: an end is written down while the controller, which ends in order, still waits for another call: it may
+/// be killed in that time.
+#[tokio::test]
+async fn an_end_is_noted_beside_a_call_that_takes_its_time() {
+    let mut world = planned(Plan::capacity(1).set("LOOK_AHEAD", "1")).await;
+    let long = in_the_middle(&world).await;
+    let (task, waiting) = (world.task_of(long), world.push_one(job("waits", &["say here"])));
+    world.gitea_shows("it is held", |gitea| gitea.state(waiting).task.is_some()).await;
+    world.gitea.fail_next(Method::UpdateLog, FaultSpec::hang());
+    let hangs = |call: &Call| call.method == Method::UpdateLog && call.end == CallEnd::Pending;
+    let held = world.task_of(waiting);
+    world.gitea_shows("a row about its wait hangs", |gitea| gitea.calls_of(held).iter().any(hangs)).await;
+    world.gitea.set_latency(Latency::fixed(Duration::from_secs(1)));
+    world.desk.open_gate("middle");
+    let told = |call: &Call| call.summary.starts_with("RESULT_SUCCESS");
+    world.gitea_shows("the other's end is under way", |gitea| gitea.calls_of(task).iter().any(told)).await;
+    world.ask_to_end();
+    let noted = |world: &World| {
+        let log = world.log();
+        assert!(!log.contains("stopping: waiting for loops"), "not while it waits for the call: {log}");
+        if log.contains("terminal_marked") { Ok(()) } else { Err("no mark".to_owned()) }
+    };
+    world.eventually("the end is noted", SOON, noted).await;
+    world.kill9();
+    world.gitea.set_latency(Latency::default());
+    world.restart();
+    assert_nothing_lost(&world, long).await;
+    world.all_succeed(&[waiting], SOON).await;
+    world.finish().await;
+}
+
+/// NEW-16, NEW-14: a task that was refused lies in no queue: an end in order waits until Gitea has heard why, also when the
+/// first try got no answer.
+#[tokio::test]
+async fn a_refusal_is_told_before_the_end() {
+    let mut world = world(1).await;
+    world.gitea.fail_next(Method::UpdateLog, FaultSpec::answer(502, "text/html", "bad gateway").times(2));
+    let refused = world.push_one(job("re.fused", &["say never"]));
+    let failed =
+        |gitea: &Gitea| gitea.state(refused).task.is_some_and(|task| gitea.calls_of(task).iter().any(refused_log));
+    world.gitea_shows("it cannot be told", failed).await;
+    let status = world.sigterm(SOON).await;
+    assert!(status.success(), "{status}");
+    assert_eq!(world.gitea.state(refused).status, Status::Failure, "{}", world.log());
+    world.restart();
+    world.finish().await;
+}
+
 /// NEW-166: a job is cancelled while it waits, and the controller is killed before Gitea took the end of its log: the next
 /// one still knows of it.
 #[tokio::test]

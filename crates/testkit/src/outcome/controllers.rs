@@ -37,6 +37,11 @@ impl Controller {
         Self { started: Instant::now(), ended: None, paused: Vec::new() }
     }
 
+    /// Whether it had ended by `moment`, in whatever way.
+    pub(super) fn had_ended(&self, moment: Instant) -> bool {
+        self.ended.is_some_and(|(end, _)| end <= moment)
+    }
+
     /// How long it had worked since `moment` when it was killed; none if it was not killed.
     pub(super) fn worked_until_killed(&self, moment: Instant) -> Option<Duration> {
         let (end, death) = self.ended?;

@@ -25,12 +25,15 @@ pub(super) fn updates_after_end(
     for call in task.calls.iter().filter(|call| call.method == Method::UpdateTask || asks(call)) {
         if let Some(end) = heard {
             let (one, other) = (controllers.number_of(end), controllers.number_of(call));
-            let worked = noted_from(task, end).and_then(|at| controllers.get(one)?.worked_until_killed(at));
+            let (noted, process) = (noted_from(task, end), controllers.get(one));
+            let ended_before = noted.zip(process).is_some_and(|(at, process)| process.had_ended(at));
+            let worked = noted.and_then(|at| process?.worked_until_killed(at));
             let waited = match task.starts() {
                 0 => covered((end.instant, call.instant), queue_away.to_vec()),
                 _ => Duration::ZERO,
             };
-            if one == other || worked.is_none_or(|worked| worked > MARK + waited) {
+            let in_time = ended_before || worked.is_some_and(|worked| worked <= MARK + waited);
+            if one == other || !in_time {
                 let since = call.instant.saturating_duration_since(end.instant);
                 let evidence = format!(
                     "{} was sent {since:?} after the answer {:?} to {}; by processes {one} and {other}, the first killed {worked:?} \

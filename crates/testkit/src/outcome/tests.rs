@@ -88,6 +88,12 @@ impl Story {
         self.record.controllers.push(Controller { started: at, ended: None, paused: vec![] });
     }
 
+    /// The first controller ended in order, when it was killed before.
+    fn end_in_order(&mut self) {
+        let ended = &mut self.record.controllers[0].ended;
+        *ended = ended.map(|(at, _)| (at, Death::InOrder));
+    }
+
     #[track_caller]
     fn breaks(&self, rules: &[Rule]) {
         let judgement = judge(&self.record);
@@ -274,8 +280,7 @@ fn an_update_after_an_answered_end() {
     // An end in order leaves nothing unnoted.
     let mut story = Story::good();
     story.killed_at(6100);
-    let end = story.record.controllers[0].ended.unwrap().0;
-    story.record.controllers[0].ended = Some((end, Death::InOrder));
+    story.end_in_order();
     story.say(7000, TaskResult::Unspecified, TaskResult::Success);
     story.breaks(&[Rule::UpdateAfterEnd]);
     // A cancelled wait is known by its message until its log is closed.
@@ -288,6 +293,9 @@ fn an_update_after_an_answered_end() {
     story.say(9500, TaskResult::Unspecified, TaskResult::Cancelled);
     let closing = call(story.start, 9900, rows(), None);
     story.task().calls.push(closing.clone());
+    story.breaks(&[]);
+    // The end in order could not close it either.
+    story.end_in_order();
     story.breaks(&[]);
     let noted = Call { instant: story.start + Duration::from_secs(5), ..closing };
     story.task().calls.insert(3, noted);
@@ -364,8 +372,7 @@ fn a_task_that_nobody_kept() {
     story.task().calls[0].end = CallEnd::Cut;
     story.breaks(&[Rule::LostWithoutKill]);
     let mut story = Story::unkept(20);
-    let end = story.record.controllers[0].ended.unwrap().0;
-    story.record.controllers[0].ended = Some((end, Death::InOrder));
+    story.end_in_order();
     story.breaks(&[Rule::LostWithoutKill]);
     // The next controller spoke of it: it was kept, and then it needs an end.
     let mut story = Story::unkept(20);

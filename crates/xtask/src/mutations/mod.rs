@@ -199,8 +199,9 @@ mod tests {
             std::fs::create_dir_all(root.path().join(file).parent().unwrap()).unwrap();
             std::fs::write(root.path().join(file), text).unwrap();
         };
-        write("Cargo.toml", "[package]\nname = \"small\"\nedition = \"2024\"\n[workspace]\n");
-        write("src/lib.rs", TESTS);
+        write("Cargo.toml", "[workspace]\nmembers = [\"crates/small\"]\nresolver = \"3\"\n");
+        write("crates/small/Cargo.toml", "[package]\nname = \"small\"\nedition = \"2024\"\n");
+        write("crates/small/src/lib.rs", TESTS);
         assert!(std::process::Command::new("git").arg("init").current_dir(&root).output().unwrap().status.success());
         let folder = tempfile::tempdir().unwrap();
         let copy = Copy::refresh(root.path(), folder.path()).unwrap();

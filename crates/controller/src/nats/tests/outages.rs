@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::config::{Log, LogFormat, LogLevel};
-use crate::telemetry::lines::Lines;
+use crate::telemetry::lines::{Lines, hear};
 use crate::telemetry::{Colours, subscriber};
 
 /// A page of the server's monitoring port, which its configuration names.
@@ -107,7 +107,7 @@ async fn a_changed_password() {
 #[tokio::test]
 async fn the_log_of_an_outage() {
     let (lines, log) = (Lines::default(), Log { format: LogFormat::Json, level: LogLevel::Trace });
-    let _guard = tracing::subscriber::set_default(subscriber(log, lines.clone(), Colours::Off));
+    let _guard = hear(subscriber(log, lines.clone(), Colours::Off));
     let mut server = NatsServer::start(users()).await.unwrap();
     let bench = Bench::new(&[&server.url()]);
     let connection = bench.producer().await;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::{Log, LogFormat, LogLevel};
-use crate::telemetry::lines::Lines;
+use crate::telemetry::lines::{Lines, hear};
 use crate::telemetry::{Colours, Names, Secrets, subscriber, subscriber_at};
 
 fn logged(secrets: &Secrets, what: impl FnOnce()) -> Vec<Value> {
@@ -14,10 +14,8 @@ fn logged(secrets: &Secrets, what: impl FnOnce()) -> Vec<Value> {
 
 fn logged_at(now: fn() -> std::time::Instant, secrets: &Secrets, what: impl FnOnce()) -> Vec<Value> {
     let (lines, log) = (Lines::default(), Log { format: LogFormat::Json, level: LogLevel::Info });
-    tracing::subscriber::with_default(
-        subscriber_at(now, log, secrets.writer(lines.clone()), Colours::Off, Names::default()),
-        what,
-    );
+    let _log = hear(subscriber_at(now, log, secrets.writer(lines.clone()), Colours::Off, Names::default()));
+    what();
     let text = lines.text();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -97,7 +95,8 @@ fn an_identity_that_was_granted_is_no_warning() {
 fn a_terminal_gets_colours() {
     let (lines, log) = (Lines::default(), Log { format: LogFormat::Text, level: LogLevel::Info });
     let writer = Secrets::default().writer(lines.clone());
-    tracing::subscriber::with_default(subscriber(log, writer, Colours::On), || runner_stopped(&"test", None));
+    let _log = hear(subscriber(log, writer, Colours::On));
+    runner_stopped(&"test", None);
     let text = lines.text();
     assert!(text.contains("\u{1b}["), "{text:?}");
 }

@@ -7,7 +7,7 @@ use testkit::kubernetes::{Away, Fault, On, Verb};
 use super::*;
 use crate::backend::Failure;
 use crate::config::{Log, LogFormat, LogLevel};
-use crate::telemetry::lines::Lines;
+use crate::telemetry::lines::{Lines, hear};
 use crate::telemetry::{Colours, subscriber};
 
 /// A Pod that somebody else made, with these labels and annotations.
@@ -151,7 +151,7 @@ async fn refusals_of_a_create() {
 #[tokio::test]
 async fn missing_rights_over_events_are_told() {
     let (lines, log) = (Lines::default(), Log { format: LogFormat::Json, level: LogLevel::Info });
-    let _log = tracing::subscriber::set_default(subscriber(log, lines.clone(), Colours::Off));
+    let _log = hear(subscriber(log, lines.clone(), Colours::Off));
     let told = |verb: &str| lines.text().contains(&format!("cannot {verb} resource"));
     let world = World::start().await;
     world.cluster.forbid(Verb::Create, Resource::Events);

@@ -15,6 +15,17 @@ const ZOMBIE: Duration = Duration::from_secs(45);
 /// Longer than that, and than any lease.
 const LONG: Duration = Duration::from_secs(60);
 
+/// Seconds of an outage instead of [`LONG`], for whoever has the time; Gitea is as patient as it is then.
+const AT_LENGTH: &str = "GDR_TEST_OUTAGE_SECONDS";
+
+/// How long NATS is away, and a Gitea that does not bear it.
+fn outage() -> (Duration, Settings) {
+    match std::env::var(AT_LENGTH) {
+        Ok(seconds) => (Duration::from_secs(seconds.parse().unwrap()), Settings::default()),
+        Err(_) => (LONG, impatient()),
+    }
+}
+
 fn impatient() -> Settings {
     Settings { zombie_timeout: ZOMBIE, zombie_sweep: Duration::from_secs(1), ..Settings::default() }
 }
@@ -29,7 +40,8 @@ enum Away {
 /// Longer than Gitea bears a silent task: the leader fetches nothing and starts nothing, keeps alive what waits, and brings
 /// what runs to its end. When NATS is back it leads on, and nothing is lost or run twice.
 async fn outlasts(away: Away) {
-    let hall = Hall::open_in(impatient()).await;
+    let (long, settings) = outage();
+    let hall = Hall::open_in(settings).await;
     let mut first = hall.replica("first", "one");
     first.serves(SOON).await;
     let second = hall.replica("second", "two");
@@ -45,7 +57,7 @@ async fn outlasts(away: Away) {
     first.misses_its_queue().await;
     let fetches = || hall.gitea.counters().fetches;
     let (before, unfetched) = (fetches(), hall.gitea.push_one(job("unfetched", &["say here"])));
-    tokio::time::sleep(LONG).await;
+    tokio::time::sleep(long).await;
     let states = [runs, waits].map(|job| hall.gitea.state(job).status);
     assert_eq!((states, fetches()), ([Status::Running; 2], before), "{}", first.log());
     assert!(first.log().contains("nobody confirms the lease"), "{}", first.log());
