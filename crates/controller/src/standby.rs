@@ -5,7 +5,7 @@
 //! `LEADER_ELECTION` names, of which there is one for the instance: a lease in NATS, a Lease in Kubernetes, or nothing but
 //! the lock. The lock comes first: while a former leader of this folder lives, frozen or not, nobody else may touch the
 //! executors there. Whoever has the lock knows that a lease of either kind which this folder's former leader left is nobody's,
-//! and need not wait until it has run out.
+//! and need not wait until it has run out. A process that keeps no files has no such lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,30 +85,34 @@ async fn lead(
     // One-host mode: the registration lies in this folder, so nobody else can lead while its lock is held.
     let alone = folder.is_some();
     let folder = match folder {
-        Some(folder) => folder,
-        None => lock(config).await?,
+        None if config.keeps_files => Some(lock(config).await?),
+        held => held,
     };
+    let place = folder.as_ref().and_then(Held::place);
     let lease = match (config.election, &config.queue, connections, cluster) {
-        (Election::File, ..) => return Ok(folder),
+        (Election::File, ..) => return folder.context("LEADER_ELECTION=file: there is no lock to agree by"),
         (Election::Nats, Queue::JetStream(nats), Some(connections), _) => {
             let unconfirmed = if alone { Unconfirmed::GoesOn } else { Unconfirmed::Rests };
-            in_nats(config, nats, connections, &folder).when_unconfirmed(unconfirmed).acquire().await?
+            in_nats(config, nats, connections, place).when_unconfirmed(unconfirmed).acquire().await?
         }
         (Election::Kubernetes, _, _, Some(cluster)) => {
             let lease = KubernetesLease::new(cluster.clone(), &config.instance, &host_name());
-            lease.at(folder.place()).acquire().await?
+            lease.at(place).acquire().await?
         }
         // Settings that ask for it are refused before.
         (election, ..) => anyhow::bail!("LEADER_ELECTION: there is nothing to agree by {election:?} with"),
     };
-    Ok(lease.keeping(folder))
+    Ok(match folder {
+        Some(folder) => lease.keeping(folder),
+        None => lease,
+    })
 }
 
-fn in_nats(config: &Config, nats: &Nats, connections: &Connections, folder: &Held) -> KeyValueLease {
+fn in_nats(config: &Config, nats: &Nats, connections: &Connections, place: Option<&str>) -> KeyValueLease {
     let bucket = format!("{}_LEADER", nats.stream.as_str());
     // Of its own: what others wait for must not hold up a renewal.
     let context = async_nats::jetstream::new(connections.producer.client().clone());
-    KeyValueLease::new(context, &bucket, &config.instance, &name()).at(folder.place())
+    KeyValueLease::new(context, &bucket, &config.instance, &name()).at(place)
 }
 
 /// The lock of the state folder, however long its holder keeps it.

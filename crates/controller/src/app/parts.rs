@@ -129,7 +129,9 @@ impl Parts {
             Some(listener) => listener,
             None => ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?,
         };
-        ops::address::write_down(&config.ops, &ops_listener).map_err(anyhow::Error::msg)?;
+        if config.keeps_files {
+            ops::address::write_down(&config.ops, &ops_listener).map_err(anyhow::Error::msg)?;
+        }
         let queue = async { Ok(queue(&config, nats.as_ref(), clock, &tenure).await?) };
         let ((identity, backend), Opened { queue, ledger, earlier }) =
             tokio::try_join!(executors(&config, place, descriptors), queue)?;

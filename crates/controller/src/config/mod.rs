@@ -49,6 +49,9 @@ pub struct Config {
     pub instance: InstanceId,
     /// Folder of the embedded queue, the local executors, the built-in issuer and the lock.
     pub state_dir: PathBuf,
+    /// Whether anything is kept there: not by a process that makes Pods only, has its queue in NATS and a Lease of
+    /// Kubernetes, unless STATE_DIR names the folder. Its image has no place that can be written (IMG-1).
+    pub keeps_files: bool,
     /// The Gitea and our registration there.
     pub gitea: Gitea,
     /// Whose identities, and who issues them.

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
@@ -83,10 +83,18 @@ impl SecretFile {
 /// often look so, and nobody else is there. None when it is ours alone, or cannot be looked at.
 #[must_use]
 pub fn exposure(path: &Path) -> Option<String> {
-    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let about = std::fs::metadata(path).ok()?;
+    let (mode, owner) = (about.mode() & 0o777, about.uid());
     let path = path.display();
-    (mode & 0o077 != 0)
+    is_exposed(mode, owner, rustix::process::geteuid().as_raw())
         .then(|| format!("{path} holds a secret and is open to other users (mode {mode:04o}): chmod 600 {path}"))
+}
+
+/// What belongs to somebody else and opens to a group only is how a kubelet gives us a Secret: we read it by that group,
+/// and could not change it.
+fn is_exposed(mode: u32, owner: u32, us: u32) -> bool {
+    let of_our_group = owner != us && mode & 0o037 == 0;
+    mode & 0o077 != 0 && !of_our_group
 }
 
 fn content(path: &Path) -> Result<Zeroizing<Vec<u8>>, Problem> {
@@ -119,6 +127,8 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn read(content: &[u8], rule: SecretRule) -> Result<String, Problem> {
@@ -160,6 +170,14 @@ mod tests {
             assert_eq!(exposure(&path), told.then_some(expect));
         }
         assert_eq!(exposure(&dir.path().join("none")), None);
+    }
+
+    /// NEW-141, NEW-72: a Secret as the kubelet mounts it, 0440 and root's, is open to nobody else.
+    #[test]
+    fn what_a_kubelet_mounts_is_ours() {
+        let exposed = |mode| is_exposed(mode, 0, 65532);
+        assert_eq!([0o440, 0o400, 0o444, 0o460, 0o640].map(exposed), [false, false, true, true, false]);
+        assert!(is_exposed(0o440, 65532, 65532) && is_exposed(0o640, 0, 0));
     }
 
     /// CFG-2: a pipe without a writer is refused at once, not waited for.

@@ -15,8 +15,8 @@ use super::raw::Raw;
 use super::setting::{Need, Row, Setting, Shown, When};
 use super::table::{self, ROWS};
 use super::{
-    Capacity, Component, Components, Config, ConfigErrors, Facade, Gitea, Identity, Issuer, Keys, Labels, Limits,
-    LocalJobs, Log, Ops, QueueKind, Runner, SecretFile, SettingError,
+    Capacity, Component, Components, Config, ConfigErrors, Election, Facade, Gitea, Identity, Issuer, Keys, Labels,
+    Limits, LocalJobs, Log, Ops, Queue, QueueKind, Runner, SecretFile, SettingError,
 };
 
 /// What one-host mode knows without a setting.
@@ -131,14 +131,16 @@ impl Reader<'_> {
         if let (Some(gitea), Some(limits)) = (&gitea, &limits) {
             self.cancel_before_zombie(gitea, limits);
         }
-        let (gitea, state_dir) = (gitea?, state_dir?);
+        let (gitea, state_dir, queue, election) = (gitea?, state_dir?, queue?, election?);
+        let elsewhere = matches!(queue, Queue::JetStream(_)) && election == Election::Kubernetes;
         Some(Config {
+            keeps_files: !elsewhere || self.raw.get(table::STATE_DIR.name).is_some(),
             components: components?,
             instance: instance?.unwrap_or_else(|| InstanceId::derive(gitea.url.as_str(), gitea.uuid.expose())),
             gitea,
             identity: identity?,
             facade: facade?,
-            queue: queue?,
+            queue,
             envelope: envelope?,
             labels: labels?,
             capacity: capacity?,
@@ -146,7 +148,7 @@ impl Reader<'_> {
             runner: runner?,
             local: local?,
             pods: pods?,
-            election: election?,
+            election,
             ops: Ops { listen: ops?, address_file: state_dir.join("ops.addr") },
             log: Log { format: format?, level: level? },
             allow_plaintext: self.get(&table::ALLOW_PLAINTEXT)?,

@@ -3,17 +3,8 @@
 use crate::site::{NAMESPACE, Site, said};
 use crate::waiting::waiting;
 
-const SMOKE: &str = "
-on: push
-jobs:
-  smoke:
-    runs-on: pod
-    steps:
-      - run: |
-          test \"$(id -u)\" = 2000
-          gitea-dynamic-runner svid
-      - run: node --version && git --version
-";
+/// What an operator runs after an installation, as it is.
+pub(crate) const SMOKE: &str = include_str!("../../../../examples/smoke/.gitea/workflows/smoke.yml");
 
 const FAILS_IN_MEMORY: &str = "
 on: push
@@ -34,7 +25,7 @@ async fn jobs_in_real_pods() {
     let mut site = Site::start(&[]).await;
     let run = site.push(SMOKE).await;
     let page = site.ends(&run, "success").await;
-    assert!(page.contains("spiffe://td.test/ci/acme/app/smoke"), "{page}");
+    assert!(page.contains("issued: spiffe://td.test/ci/acme/app/smoke"), "{page}");
     site.nothing_left().await;
 
     let job = waiting(&site).await;

@@ -2,9 +2,10 @@
 //! Gitea with the official runner, NATS, the images of `cargo xtask images` and the rights of the shipped manifests.
 //!
 //! Needs root on Debian 12; run by `cargo xtask test --only kubernetes`, which provisions everything and names the
-//! archive of the executor's image in `GDR_EXECUTOR_IMAGE`.
+//! archives of the images in `GDR_CONTROLLER_IMAGE` and `GDR_EXECUTOR_IMAGE`.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod chart;
 mod jobs;
 mod manifests;
 mod rights;
@@ -13,3 +14,4 @@ mod site;
 mod trouble;
 mod upheaval;
 mod waiting;
+mod wires;

@@ -21,7 +21,7 @@ use crate::manifests;
 pub(crate) const JOB: Duration = Duration::from_secs(180);
 pub(crate) const NAMESPACE: &str = "gitea-actions";
 /// Of the controller: namespace and ServiceAccount in the manifests.
-const ACCOUNT: (&str, &str) = ("gitea-runners", "gitea-dynamic-runner");
+pub(crate) const ACCOUNT: (&str, &str) = ("gitea-runners", "gitea-dynamic-runner");
 const FACADE: &str = "spiffe://td.test/facade";
 const REPOSITORY: &str = "acme/app";
 
@@ -32,50 +32,45 @@ pub(crate) struct Site {
     beside: Vec<Child>,
     settings: Vec<(String, String)>,
     pub(crate) gitea: Client,
-    server: GiteaServer,
+    pub(crate) server: GiteaServer,
     /// Where the first controller tells its metrics.
     ops: String,
-    _broker: Arc<Broker>,
-    _identity: Identity,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) identity: Identity,
     pub(crate) cluster: Cluster,
-    dir: TempDir,
+    pub(crate) dir: TempDir,
 }
 
 impl Site {
     pub(crate) async fn start(settings: &[(&str, &str)]) -> Self {
-        let dir = workplace(Path::new("/var/tmp")).unwrap();
-        let mut cluster = Cluster::start().await.unwrap();
-        let identity = Identity::start(&mut cluster, Duration::from_millis(500)).await.unwrap();
-        manifests::apply(cluster.admin()).await;
-        let server = GiteaServer::start(dir.path(), &[]).await.unwrap();
-        let gitea = server.client();
-        gitea.create_repository(REPOSITORY).await.unwrap();
-        let broker = Broker::start(NatsSettings::default()).await.unwrap();
-        let of_queue = broker.settings_of(&Names::alone(), broker.url(), dir.path()).unwrap();
-        let defaults = defaults(dir.path(), &cluster, &identity, &server).await;
-        let pairs = of_queue.iter().filter_map(|setting| setting.split_once('='));
-        let ops = format!("127.0.0.1:{}", free_port(std::net::Ipv4Addr::LOCALHOST));
-        let given = [("OPS_LISTEN", ops.as_str())]
-            .into_iter()
-            .chain(settings.iter().copied())
-            .chain(pairs)
-            .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let settings = defaults.into_iter().chain(given).collect();
-        let mut site = Self {
-            controller: None,
-            beside: Vec::new(),
-            settings,
-            gitea,
-            server,
-            ops,
-            _broker: broker,
-            _identity: identity,
-            cluster,
-            dir,
-        };
+        let mut site = Self::without_controller(Cluster::start().await.unwrap(), &[], NatsSettings::default()).await;
+        manifests::apply(site.cluster.admin()).await;
+        site.settings = site.settings(settings).await;
         site.restart();
         site.online("pod").await;
         site
+    }
+
+    /// On this cluster, and a Gitea and a NATS server with these settings.
+    pub(crate) async fn without_controller(mut cluster: Cluster, gitea: &[(&str, &str)], nats: NatsSettings) -> Self {
+        let dir = workplace(Path::new("/var/tmp")).unwrap();
+        let identity = Identity::start(&mut cluster, Duration::from_millis(500)).await.unwrap();
+        let server = GiteaServer::start(dir.path(), gitea).await.unwrap();
+        let gitea = server.client();
+        gitea.create_repository(REPOSITORY).await.unwrap();
+        let broker = Broker::start(nats).await.unwrap();
+        let ops = format!("127.0.0.1:{}", free_port(std::net::Ipv4Addr::LOCALHOST));
+        let (controller, beside, settings) = (None, Vec::new(), Vec::new());
+        Self { controller, beside, settings, gitea, server, ops, broker, identity, cluster, dir }
+    }
+
+    /// Of a controller on this machine.
+    async fn settings(&self, given: &[(&str, &str)]) -> Vec<(String, String)> {
+        let of_queue = self.broker.settings_of(&Names::alone(), self.broker.url(), self.dir.path()).unwrap();
+        let pairs = of_queue.iter().filter_map(|setting| setting.split_once('='));
+        let given = [("OPS_LISTEN", self.ops.as_str())].into_iter().chain(given.iter().copied()).chain(pairs);
+        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        defaults(self.dir.path(), &self.cluster, &self.identity, &self.server).await.into_iter().chain(given).collect()
     }
 
     pub(crate) fn restart(&mut self) {
@@ -130,8 +125,23 @@ impl Site {
         self.dir.path().join("controller.log")
     }
 
+    /// Of all controllers, of those in Pods as far as the node still has it.
+    fn log(&self) -> String {
+        let mut log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
+        let children = |folder: PathBuf| {
+            let mut paths: Vec<_> =
+                std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+            paths.sort();
+            paths
+        };
+        let pods = children(self.cluster.folder().join("log/pods"));
+        let containers = pods.into_iter().map(|pod| pod.join("controller")).flat_map(children);
+        containers.for_each(|file| log.push_str(&std::fs::read_to_string(file).unwrap_or_default()));
+        log
+    }
+
     pub(crate) fn log_end(&self) -> String {
-        let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<_> = log.lines().rev().take(40).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
@@ -228,7 +238,7 @@ impl Site {
             let pods = self.cluster.admin().get(&paths[0]).await.unwrap().object(&paths[0]).unwrap();
             panic!("{error}\n{pods:#}\n{}", self.log_end());
         }
-        let log = std::fs::read_to_string(self.log_file()).unwrap();
+        let log = self.log();
         let refused: Vec<_> = log.lines().filter(|line| line.contains("Role and ClusterRole")).collect();
         assert!(refused.is_empty(), "the rights of the manifests do not suffice: {refused:#?}");
     }
@@ -253,15 +263,18 @@ fn started(log: &Path, settings: &[(String, String)]) -> Child {
     child.unwrap()
 }
 
-/// A new registration, and the settings that name it.
-async fn registered(server: &GiteaServer, dir: &Path, label: &str) -> [(&'static str, String); 2] {
+/// The UUID and the token of a new registration.
+pub(crate) async fn registration(server: &GiteaServer, label: &str) -> [String; 2] {
     let token = server.client().registration_token().await.unwrap();
     let runner = RunnerClient::anonymous(server.url()).register(label, &token, &[label]).await.unwrap();
     let credentials = runner.credentials().unwrap();
-    [
-        ("GITEA_RUNNER_UUID_FILE", file(dir, "uuid", &credentials.uuid)),
-        ("GITEA_RUNNER_TOKEN_FILE", file(dir, "token", &credentials.token)),
-    ]
+    [credentials.uuid.clone(), credentials.token.clone()]
+}
+
+/// A new registration, and the settings that name it.
+async fn registered(server: &GiteaServer, dir: &Path, label: &str) -> [(&'static str, String); 2] {
+    let [uuid, token] = registration(server, label).await;
+    [("GITEA_RUNNER_UUID_FILE", file(dir, "uuid", &uuid)), ("GITEA_RUNNER_TOKEN_FILE", file(dir, "token", &token))]
 }
 
 /// Somebody else may take it before we do, which the controller then says.
@@ -277,6 +290,12 @@ fn file(dir: &Path, name: &str, content: &str) -> String {
     path.display().to_string()
 }
 
+/// Brings the executor's image to the node; its reference.
+pub(crate) async fn executor_image(cluster: &Cluster) -> String {
+    let archive = std::env::var("GDR_EXECUTOR_IMAGE").unwrap();
+    cluster.import_archive(Path::new(&archive), "local.test/executor:dev").await.unwrap()
+}
+
 async fn defaults(dir: &Path, cluster: &Cluster, identity: &Identity, server: &GiteaServer) -> Vec<(String, String)> {
     let file = |name: &str, content: &str| file(dir, name, content);
     let [uuid, token] = registered(server, dir, "pod").await;
@@ -288,8 +307,7 @@ async fn defaults(dir: &Path, cluster: &Cluster, identity: &Identity, server: &G
         ..EntrySpec::default()
     };
     identity.server().create_entry(&own).await.unwrap();
-    let archive = std::env::var("GDR_EXECUTOR_IMAGE").unwrap();
-    let image = cluster.import_archive(Path::new(&archive), "local.test/executor:dev").await.unwrap();
+    let image = executor_image(cluster).await;
     let address = cluster.host_address();
     let port = free_port(address);
     let account = cluster.token(ACCOUNT.0, ACCOUNT.1).await.unwrap();

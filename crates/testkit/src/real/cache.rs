@@ -26,10 +26,14 @@ pub enum Program {
     Kubelet,
     /// The process that holds a Pod, or a cluster, together.
     Pause,
+    /// What plays the SPIFFE CSI driver on a node.
+    SpiffeCsi,
     /// The SPIRE server.
     SpireServer,
     /// The SPIRE agent.
     SpireAgent,
+    /// What installs charts into a Kubernetes.
+    Helm,
 }
 
 impl Program {
@@ -45,8 +49,10 @@ impl Program {
             Self::KubeScheduler => "kube-scheduler",
             Self::Kubelet => "kubelet",
             Self::Pause => "pause",
+            Self::SpiffeCsi => "spiffe-csi",
             Self::SpireServer => "spire-server",
             Self::SpireAgent => "spire-agent",
+            Self::Helm => "helm",
         }
     }
 
@@ -55,10 +61,14 @@ impl Program {
             Self::Gitea => "gitea",
             Self::Runner => "runner",
             Self::Nats => "nats",
-            Self::KubeApiserver | Self::KubeControllerManager | Self::KubeScheduler | Self::Kubelet | Self::Pause => {
-                "kubernetes"
-            }
+            Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::KubeScheduler
+            | Self::Kubelet
+            | Self::Pause
+            | Self::SpiffeCsi => "kubernetes",
             Self::SpireServer | Self::SpireAgent => "spire",
+            Self::Helm => "helm",
         }
     }
 }

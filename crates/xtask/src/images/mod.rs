@@ -86,14 +86,14 @@ pub(crate) struct Made {
 }
 
 impl Arguments {
-    /// The image that Pods of tests run: of programs as tests build them.
-    pub(crate) fn executor_for_tests(root: &Path) -> Self {
+    /// The images that Pods of tests run: of programs as tests build them.
+    pub(crate) fn for_tests(root: &Path) -> Self {
         Self {
             out: Some(root.join("target/images-for-tests")),
             runner: None,
             base: None,
             renew_base: false,
-            only: Some(Which::Executor),
+            only: None,
             profile: Profile::Dev,
             registry: "localhost".to_owned(),
         }

@@ -17,12 +17,13 @@ const LIMIT: Duration = Duration::from_secs(60 * 60);
 /// Kubernetes 1.34: later ones refuse cgroup v1 unless they are told otherwise.
 pub(super) const KUBERNETES: Programs = Programs {
     name: "kube-apiserver",
-    beside: &["kube-controller-manager", "kube-scheduler", "kubelet", "pause"],
+    beside: &["kube-controller-manager", "kube-scheduler", "kubelet", "pause", "spiffe-csi"],
     version: "v1.34.4",
     source: Source::Module(&[
         ("go.mod", include_str!("kubernetes/go.mod")),
         ("go.sum", include_str!("kubernetes/go.sum")),
         ("pause/main.go", include_str!("kubernetes/pause/main.go")),
+        ("spiffe-csi/main.go", include_str!("kubernetes/spiffe-csi/main.go")),
     ]),
     packages: &[
         "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -30,6 +31,7 @@ pub(super) const KUBERNETES: Programs = Programs {
         "k8s.io/kubernetes/cmd/kube-scheduler",
         "k8s.io/kubernetes/cmd/kubelet",
         "./pause",
+        "./spiffe-csi",
     ],
     linker: "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4 -X k8s.io/component-base/version.gitMajor=1 \
              -X k8s.io/component-base/version.gitMinor=34 -X k8s.io/component-base/version.gitTreeState=clean",

@@ -68,7 +68,7 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         stage_if(wanted(Only::E2e), || cargo_test("end-to-end tests", root, test_targets(&[E2E]), E2E_THREADS)),
     );
     rows.extend(computed.into_iter().chain(unit.into_iter().flatten()).chain(e2e));
-    rows.extend(stage_if(wanted(Only::Kubernetes), || real_kubernetes::stage(root)).await);
+    rows.extend(stage_if(wanted(Only::Kubernetes), || real_kubernetes::stage(root)).await.into_iter().flatten());
     // What judges by the clock comes when the machine is free again.
     for (stage, queue) in [("soak", QueueKind::Embedded), ("soak on JetStream", QueueKind::Jetstream)] {
         rows.extend(stage_if(wanted(Only::Soak), || drawn(stage, crate::soak::short(root, queue))).await);

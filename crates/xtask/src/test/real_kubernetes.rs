@@ -7,42 +7,53 @@ use anyhow::Context as _;
 
 use super::stage::{Outcome, Row, cargo_test_with};
 use super::test_targets;
-use crate::images;
+use crate::images::{self, Which};
 use crate::provision::{self, Part};
 use crate::say;
 
 /// Test targets whose ignored tests need the cluster.
 const TARGETS: &[&str] = &["conformance_kubernetes", "real_kubernetes", "kubernetes"];
 
-/// Where the tests find the archive of the executors' image.
-const IMAGE: &str = "GDR_EXECUTOR_IMAGE";
+/// Where the tests find the archives of our images.
+const IMAGES: [(&str, Which); 2] =
+    [("GDR_CONTROLLER_IMAGE", Which::Controller), ("GDR_EXECUTOR_IMAGE", Which::Executor)];
 
 /// Two clusters at once would share two cores.
 const THREADS: u32 = 1;
 
-pub(super) async fn stage(root: &Path) -> Row {
+/// What of a library needs a real SPIRE server.
+const OF_SPIRE: &str = "keeps_the_contract_on_a_real_server";
+
+pub(super) async fn stage(root: &Path) -> Vec<Row> {
     let name = "real Kubernetes";
     if let Some(reason) = testkit::real::kubernetes::machine() {
         say::line(&format!("{name}: absent, {reason}"));
-        return Row::absent(name, &reason);
+        return vec![Row::absent(name, &reason)];
     }
     let started = Instant::now();
-    let image = match prepared(root).await {
-        Ok(image) => image,
+    let archives = match prepared(root).await {
+        Ok(archives) => archives,
         Err(error) => {
             let outcome = Outcome::Failed(format!("{error:#}"));
-            return Row::judged(name, started.elapsed().as_secs_f64(), &outcome);
+            return vec![Row::judged(name, started.elapsed().as_secs_f64(), &outcome)];
         }
     };
+    let environment: Vec<_> = archives.iter().map(|(name, archive)| (*name, archive.as_str())).collect();
     let mut words = test_targets(TARGETS);
     words.extend(["--", "--ignored"].map(str::to_owned));
-    cargo_test_with(name, root, words, THREADS, &[(IMAGE, &image)]).await
+    let cluster = cargo_test_with(name, root, words, THREADS, &environment).await;
+    let words = ["--lib", "--", "--ignored", OF_SPIRE].map(str::to_owned).to_vec();
+    vec![cluster, cargo_test_with("real SPIRE server", root, words, THREADS, &[]).await]
 }
 
-/// The programs of the cluster and of SPIRE, and the executors' image, whose archive it names.
-async fn prepared(root: &Path) -> anyhow::Result<String> {
-    provision::ensure(&[Part::Kubernetes, Part::Spire]).await?;
-    let made = images::make(root, &images::Arguments::executor_for_tests(root)).await?;
-    let executor = made.first().context("no image was made")?;
-    Ok(executor.archive.display().to_string())
+/// Everything that is real, and our images: the variable and the archive of each.
+async fn prepared(root: &Path) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let parts = [Part::Gitea, Part::Runner, Part::Nats, Part::Kubernetes, Part::Spire, Part::Helm];
+    provision::ensure(&parts).await?;
+    let made = images::make(root, &images::Arguments::for_tests(root)).await?;
+    let archive = |which: Which| -> anyhow::Result<String> {
+        let image = made.iter().find(|made| made.image == which).context("an image was not made")?;
+        Ok(image.archive.display().to_string())
+    };
+    IMAGES.into_iter().map(|(name, which)| Ok((name, archive(which)?))).collect()
 }

@@ -49,6 +49,19 @@ fn a_complete_configuration() {
     assert_eq!(nats.ca, None);
 }
 
+/// IMG-1, NEW-59: who makes Pods only, with a queue in NATS and a Lease of Kubernetes, needs no place that can be written;
+/// a folder that is named, or another election, is kept in files.
+#[test]
+fn what_is_kept_in_files() {
+    let elsewhere = [("STATE_DIR", ""), ("LEADER_ELECTION", "kubernetes")];
+    let kept = |further: &[(&str, &str)]| {
+        let changes = [&super::pods::PODS[..], &elsewhere, further].concat();
+        with_nats(&changes).unwrap_or_else(|errors| panic!("{errors:#?}")).keeps_files
+    };
+    assert!(!kept(&[]));
+    assert!(kept(&[("STATE_DIR", "/var/lib/gdr")]) && kept(&[("LEADER_ELECTION", "nats")]));
+}
+
 /// T44, PUB-3, CFG-1, CFG-2, CFG-3, CFG-13: each wrong setting is one error with its name, the rule and what to do.
 #[test]
 fn wrong_values() {

@@ -7,7 +7,7 @@ const DIGEST: &str =
     "registry.example.org/ci/executor@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// What turns a configuration of one host into one of Pods with the queue in a file.
-const PODS: [(&str, &str); 6] = [
+pub(super) const PODS: [(&str, &str); 6] = [
     ("COMPONENTS", "scheduler,pod-worker"),
     ("IDENTITY_ISSUER", "workload-api"),
     ("SPIFFE_ENDPOINT_SOCKET", "unix:///run/spire/agent-sockets/spire-agent.sock"),

@@ -1,6 +1,6 @@
-//! Plays spire-controller-manager, which is no package to be had: ClusterStaticEntry objects become entries of a SPIRE
-//! server, as that program was seen to do it. Entries that no object declares are deleted; one duration that cannot
-//! be read stops everything; the older of two alike wins.
+//! Plays spire-controller-manager, which is no package to be had: ClusterStaticEntry and ClusterSPIFFEID objects become
+//! entries of a SPIRE server, as that program was seen to do it. Entries that no object declares are deleted; one
+//! duration that cannot be read stops everything; the older of two alike wins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use super::workload_ids;
 use crate::kubernetes::Client;
 use crate::real::Error;
 use crate::real::spire::{EntrySpec, SpireServer};
 
-const PATH: &str = "/apis/spire.spiffe.io/v1alpha1/clusterstaticentries";
+/// Of the objects.
+pub(super) const PATH: &str = "/apis/spire.spiffe.io/v1alpha1/clusterstaticentries";
 /// Between two looks; the real one watches.
 const LOOK: Duration = Duration::from_millis(50);
 /// It goes over everything this often even if nothing changed.
@@ -29,10 +31,11 @@ impl EntryManager {
             let (mut seen, mut last) = (None, Instant::now());
             loop {
                 // An API server or a SPIRE server that is away is asked again.
-                if let Ok(objects) = objects(&client).await {
-                    let state: Vec<_> = objects.iter().map(|object| object["spec"].clone()).collect();
+                if let Ok((objects, workloads)) = declared(&client, &server, class).await {
+                    let specs: Vec<_> = objects.iter().map(|object| object["spec"].clone()).collect();
+                    let state = (specs, workloads.clone());
                     if seen.as_ref() != Some(&state) || last.elapsed() > COLLECT {
-                        let done = pass(&client, &server, class, &objects).await;
+                        let done = pass(&client, &server, class, (&objects, workloads)).await;
                         seen = done.is_ok().then_some(state);
                         last = Instant::now();
                     }
@@ -49,6 +52,12 @@ impl Drop for EntryManager {
     }
 }
 
+/// All static entries, and those of workloads.
+async fn declared(client: &Client, server: &SpireServer, class: &str) -> Result<(Vec<Value>, Vec<EntrySpec>), Error> {
+    let domain = &server.settings().trust_domain;
+    Ok((objects(client).await?, workload_ids::entries(client, domain, class).await?))
+}
+
 /// All objects, the oldest first.
 async fn objects(client: &Client) -> Result<Vec<Value>, Error> {
     let list = client.get(PATH).await?.object(PATH)?;
@@ -58,8 +67,15 @@ async fn objects(client: &Client) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-async fn pass(client: &Client, server: &SpireServer, class: &str, objects: &[Value]) -> Result<(), Error> {
-    let plan = plan(class, objects).map_err(Error::system("read a duration"))?;
+async fn pass(
+    client: &Client,
+    server: &SpireServer,
+    class: &str,
+    (objects, workloads): (&[Value], Vec<EntrySpec>),
+) -> Result<(), Error> {
+    let mut plan = plan(class, objects).map_err(Error::system("read a duration"))?;
+    // They have no object of their own that would be told.
+    plan.extend(workloads.into_iter().map(|entry| Wanted { name: String::new(), entry, masked: false }));
     let mut status: BTreeMap<String, Value> = BTreeMap::new();
     let present = server.entries().await?;
     for entry in present

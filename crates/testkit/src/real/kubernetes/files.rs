@@ -92,7 +92,7 @@ fn network(layout: &Layout, net: &Net) -> String {
     serde_json::json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}).to_string()
 }
 
-/// Its name server is the node, where nothing listens: look-ups fail at once and do not hang.
+/// Its name server is this machine. Where none listens there, look-ups fail at once and do not hang.
 fn kubelet(layout: &Layout, net: &Net) -> String {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(1_000_000);
     format!(
@@ -106,7 +106,7 @@ cgroupDriver: cgroupfs
 cgroupRoot: /{cgroup}
 volumePluginDir: {plugins}
 failSwapOn: false
-clusterDNS: [{node}]
+clusterDNS: [{host}]
 clusterDomain: cluster.local
 maxOpenFiles: {files}
 oomScoreAdj: 0
@@ -114,6 +114,7 @@ evictionHard: {{memory.available: 100Mi, nodefs.available: 1%, imagefs.available
 imageGCHighThresholdPercent: 100
 "#,
         node = net.node(),
+        host = net.host(),
         ca = layout.text("pki/ca.crt"),
         socket = layout.text("run/containerd.sock"),
         cgroup = net.cgroup(),

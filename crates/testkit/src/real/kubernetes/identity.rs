@@ -1,7 +1,7 @@
 //! SPIRE on the cluster: the server on this machine, an agent on the node, entries from ClusterStaticEntry objects.
 //!
 //! Pods mount the folder of the agent's socket by hostPath (never the socket itself: each start of the agent makes a
-//! new one). A CSI driver is no package to be had; with one, only the volume would be another.
+//! new one), or as a volume of the CSI driver ([`Cluster::spiffe_volumes`]).
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;

@@ -1,9 +1,11 @@
 //! A real one-node Kubernetes: etcd, API server, controller manager, scheduler, kubelet and containerd, in namespaces of
-//! their own. Pods run real containers. No image registry, no cluster DNS, no Services but the API's own.
+//! their own. Pods run real containers. No image registry; no cluster DNS and no Services but the API's own, unless a
+//! [`NameServer`] plays them.
 //!
 //! Needs root on Debian 12 and `cargo xtask provision kubernetes`; [`absence()`] says what a machine lacks.
 
 mod absence;
+mod csi;
 mod entry_kind;
 mod entry_manager;
 mod files;
@@ -11,9 +13,11 @@ mod identity;
 mod image;
 mod keys;
 mod layout;
+mod names;
 mod room;
 mod service;
 mod spare;
+mod workload_ids;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,6 +30,7 @@ use tokio::time::timeout;
 pub use absence::{PACKAGES, absence, machine, missing_packages};
 pub use identity::{CLASS, CLUSTER, Identity, SOCKET, restart_node_agent};
 pub use image::Image;
+pub use names::NameServer;
 pub use service::Service;
 pub use spare::SpareNode;
 
@@ -258,18 +263,23 @@ impl Cluster {
         .await
     }
 
-    /// Makes the custom resource ClusterStaticEntry known, and waits until it can be used.
+    /// Makes the custom resources ClusterStaticEntry and ClusterSPIFFEID known, and waits until they can be used.
     ///
     /// # Errors
-    /// The API refused it, or does not serve it within 120 s.
+    /// The API refused one, or does not serve it within 120 s.
     pub async fn install_entries(&mut self) -> Result<(), Error> {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        make(&self.client, path, &entry_kind::definition()).await?;
-        self.wait("entries are served", &[Service::ApiServer], async |client| {
-            let reply = client.get("/apis/spire.spiffe.io/v1alpha1/clusterstaticentries").await?;
-            Ok((reply.status != 200).then(|| reply.body.to_string()))
-        })
-        .await
+        for definition in entry_kind::definitions() {
+            make(&self.client, path, &definition).await?;
+        }
+        for path in [entry_manager::PATH, workload_ids::PATH] {
+            self.wait("entries are served", &[Service::ApiServer], async |client| {
+                let reply = client.get(path).await?;
+                Ok((reply.status != 200).then(|| reply.body.to_string()))
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// A token for a ServiceAccount, which is made if it is missing; valid for an hour.
