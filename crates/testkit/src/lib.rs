@@ -2,6 +2,8 @@
 //!
 //! A double keeps the far side's rules and remembers what it was told, so a test asserts on outcomes and not on calls.
 
+pub mod backend;
+pub mod cluster;
 pub mod conformance;
 pub mod crash;
 pub mod gitea;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a task that judges something prints `N passed, N failed` as its last line and exits accordingly.
 
+mod backend_kind;
 mod bench;
 mod build;
 mod child;
@@ -20,6 +21,7 @@ mod queue_kind;
 mod rows;
 mod samples;
 mod say;
+mod sides;
 mod soak;
 mod sources;
 mod spec;

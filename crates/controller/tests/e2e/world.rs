@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::real::{
-    Client, GiteaServer, Job, JobPage, Process, Run, Seen, Settings, Standalone, Status, TaskRow, eventually, workplace,
+    Client, GiteaServer, Job, JobPage, Process, Run, Seen, Settings, Standalone, Status, TaskRow, Word, eventually,
+    workplace,
 };
 use tokio::sync::OnceCell;
 
@@ -247,6 +248,7 @@ pub(crate) async fn server() -> &'static GiteaServer {
 /// The program under test.
 pub(crate) fn settings(capacity: u32) -> Settings {
     Settings {
+        word: Word::Standalone,
         program: env!("CARGO_BIN_EXE_gitea-dynamic-runner").into(),
         capacity,
         labels: Vec::new(),

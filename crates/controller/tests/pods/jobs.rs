@@ -4,7 +4,7 @@ use testkit::gitea::Status;
 use testkit::kubernetes::{Resource, Verb};
 use testkit::world::SOON;
 
-use crate::node::text;
+use crate::site::text;
 use crate::{job, site};
 
 /// POD-2, POD-4, POD-7, NEW-72, NEW-126: a job runs in a Pod of its own under its own identity; nothing of it is left, and

@@ -4,7 +4,6 @@
 
 mod deaths;
 mod jobs;
-mod node;
 mod replicas;
 mod site;
 mod stuck;

@@ -1,14 +1,14 @@
 //! One controller with its far sides.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use controller::identity::{BuiltInIssuer, ServedIdentity};
+use serde_json::Value;
 use tempfile::TempDir;
+use testkit::cluster::{Cluster, Image};
 use testkit::gitea::{Gitea, JobId, JobState, Status};
 use testkit::kubernetes::{Kubernetes, Resource};
 use testkit::outcome;
@@ -17,11 +17,6 @@ use testkit::real::{NatsSettings, workplace};
 use testkit::stand_in::{self, Temper};
 use testkit::world::{Desk, SOON};
 use tokio::process::{Child, Command};
-
-use crate::node::{Image, Node};
-
-const IMAGE: &str =
-    "registry.example.org/ci/executor@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// A running site. Everything ends when it is dropped.
 pub(crate) struct Site {
@@ -32,8 +27,7 @@ pub(crate) struct Site {
     replicas: BTreeMap<usize, Child>,
     controllers: Vec<outcome::Controller>,
     _broker: Option<Arc<Broker>>,
-    _node: Node,
-    _identity: ServedIdentity,
+    cluster: Arc<Cluster>,
     pub(crate) dir: TempDir,
 }
 
@@ -50,32 +44,35 @@ impl Site {
 
     async fn of(capacity: u32, settings: &[(&str, &str)], broker: Option<Arc<Broker>>) -> Self {
         let dir = workplace(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-        let (gitea, kubernetes) = (Arc::new(Gitea::start().await), Arc::new(Kubernetes::start().await));
+        let gitea = Arc::new(Gitea::start().await);
         let desk = Arc::new(Desk::open().await.unwrap());
-        let issuer = BuiltInIssuer::open(&dir.path().join("ca"), &"td.test".parse().unwrap()).unwrap();
-        let own = dir.path().join("c");
-        let identity = issuer.serve(own.clone(), "spiffe://td.test/facade".parse().unwrap()).await.unwrap();
         let image =
             Image { program: env!("CARGO_BIN_EXE_gitea-dynamic-runner").into(), runner: dir.path().join("runner") };
         runner(&image.runner, &desk);
-        let node = Node::start(&kubernetes, issuer, image, dir.path().to_owned());
-        let mut defaults = defaults(dir.path(), capacity, &gitea, &kubernetes);
-        if let Some(broker) = &broker {
-            let of_queue = broker.settings_of(&Names::alone(), broker.url(), dir.path()).unwrap();
-            let pairs = of_queue.iter().filter_map(|setting| setting.split_once('='));
-            defaults.extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let cluster = Cluster::start(image, dir.path()).await.unwrap();
+        let mut defaults = vec![
+            ("QUEUE".to_owned(), "embedded".to_owned()),
+            ("GITEA_INSTANCE_URL".to_owned(), gitea.url()),
+            ("LOG_LEVEL".to_owned(), "debug".to_owned()),
+            ("POD_CAPACITY".to_owned(), capacity.to_string()),
+        ];
+        let of_cluster = cluster.settings_of(&gitea, &cluster.kubernetes.url(), dir.path()).unwrap();
+        let of_queue =
+            broker.iter().map(|broker| broker.settings_of(&Names::alone(), broker.url(), dir.path()).unwrap());
+        for setting in of_cluster.into_iter().chain(of_queue.flatten()) {
+            let (name, value) = setting.split_once('=').unwrap();
+            defaults.push((name.to_owned(), value.to_owned()));
         }
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let mut site = Self {
             gitea,
-            kubernetes,
+            kubernetes: Arc::clone(&cluster.kubernetes),
             desk,
             settings: defaults.into_iter().chain(settings).collect(),
             replicas: BTreeMap::new(),
             controllers: Vec::new(),
             _broker: broker,
-            _node: node,
-            _identity: identity,
+            cluster,
             dir,
         };
         site.restart();
@@ -143,7 +140,7 @@ impl Site {
     /// Who the Lease says leads.
     pub(crate) fn leader(&self) -> Option<String> {
         let lease = self.kubernetes.objects(Resource::Leases).into_iter().next()?;
-        Some(crate::node::text(&lease, "/spec/holderIdentity").to_owned()).filter(|holder| !holder.is_empty())
+        Some(text(&lease, "/spec/holderIdentity").to_owned()).filter(|holder| !holder.is_empty())
     }
 
     fn log_file(&self) -> PathBuf {
@@ -193,11 +190,8 @@ impl Site {
 
     /// Ends the test: nothing is left in the cluster, and every task ended by the rules of [`outcome`].
     pub(crate) async fn finish(mut self) {
-        let kinds = [Resource::Pods, Resource::Secrets, Resource::ClusterStaticEntries];
-        self.eventually("nothing is left in the cluster", Duration::from_secs(90), |site| {
-            kinds.iter().all(|kind| site.kubernetes.names(*kind).is_empty())
-        })
-        .await;
+        let empty = |site: &Self| site.cluster.objects().is_empty();
+        self.eventually("nothing is left in the cluster", Duration::from_secs(90), empty).await;
         let controllers = std::mem::take(&mut self.controllers);
         let record = outcome::Record { controllers, ..outcome::Record::of(&self.gitea, &self.desk) };
         let broken: Vec<_> = outcome::judge(&record).violations.iter().map(ToString::to_string).collect();
@@ -211,44 +205,7 @@ fn runner(path: &Path, desk: &Desk) {
     stand_in::program(path, &binary, &arguments, desk.address(), Temper::Even, stand_in::VERSION).unwrap();
 }
 
-/// A free port of loopback; somebody else may take it before we do, which the controller then says.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn defaults(dir: &Path, capacity: u32, gitea: &Gitea, kubernetes: &Kubernetes) -> Vec<(String, String)> {
-    let file = |name: &str, content: &str| {
-        let path = dir.join(name);
-        std::fs::write(&path, content).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        path.display().to_string()
-    };
-    let registration = gitea.register("controller", ["self-hosted"]);
-    let port = free_port();
-    [
-        ("COMPONENTS", "scheduler,pod-worker".to_owned()),
-        ("QUEUE", "embedded".to_owned()),
-        ("IDENTITY_ISSUER", "workload-api".to_owned()),
-        ("SPIFFE_ENDPOINT_SOCKET", format!("unix://{}", dir.join("c").display())),
-        ("TRUST_DOMAIN", "td.test".to_owned()),
-        ("GITEA_INSTANCE_URL", gitea.url()),
-        ("GITEA_RUNNER_UUID_FILE", file("uuid", &registration.uuid)),
-        ("GITEA_RUNNER_TOKEN_FILE", file("token", &registration.token)),
-        ("RUNNER_FACADE_URL", format!("https://127.0.0.1:{port}")),
-        ("RUNNER_FACADE_LISTEN", format!("127.0.0.1:{port}")),
-        ("RUNNER_FACADE_SPIFFE_ID", "spiffe://td.test/facade".to_owned()),
-        ("RUNNER_FACADE_CAPABILITY_KEY_FILE", file("capability", &"c".repeat(32))),
-        ("ENVELOPE_KEY_FILE", file("envelope", &"e".repeat(32))),
-        ("OPS_LISTEN", "127.0.0.1:0".to_owned()),
-        ("DEFAULT_BACKEND", "pod".to_owned()),
-        ("LOG_LEVEL", "debug".to_owned()),
-        ("POD_EXECUTOR_IMAGE", IMAGE.to_owned()),
-        ("POD_CAPACITY", capacity.to_string()),
-        ("SPIRE_CLASS", "spire-mgmt-spire".to_owned()),
-        ("SPIRE_CLUSTER", "ci-nodes".to_owned()),
-        ("KUBERNETES_API", kubernetes.url()),
-        ("KUBERNETES_TOKEN_FILE", file("kubernetes-token", &kubernetes.token())),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .to_vec()
+/// The text at a place of an object; empty where there is none.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

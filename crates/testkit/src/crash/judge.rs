@@ -42,6 +42,8 @@ pub(super) fn wrong(stage: &Stage, scene: Scene) -> Vec<String> {
         wrong.extend(found.into_iter().map(|what| format!("job {key}: {what}")));
     }
     wrong.extend(secrets_in_clear(&stage.state(), &stage.cast.gitea));
+    let held = secrets(&stage.cast.gitea).into_iter().flat_map(|secret| stage.executors.holding(&secret));
+    wrong.extend(held.map(|object| format!("a secret in clear in {object}")));
     wrong
 }
 
@@ -139,11 +141,15 @@ pub(super) fn stored(state: &Path) -> anyhow::Result<BTreeSet<i64>> {
 
 /// Files of the state folder with a secret of a task in them. What a job itself writes is its own affair.
 pub(super) fn secrets_in_clear(state: &Path, gitea: &Gitea) -> Vec<String> {
-    let tasks = gitea.jobs().into_iter().filter_map(|job| gitea.handed_out(gitea.state(job).task?));
-    let secrets: BTreeSet<String> = tasks.flat_map(|task| task.secrets.into_values()).filter(|s| s.len() > 8).collect();
     let mut found = Vec::new();
-    search(state, &secrets, &mut found);
+    search(state, &secrets(gitea), &mut found);
     found
+}
+
+/// The secrets of all tasks so far.
+fn secrets(gitea: &Gitea) -> BTreeSet<String> {
+    let tasks = gitea.jobs().into_iter().filter_map(|job| gitea.handed_out(gitea.state(job).task?));
+    tasks.flat_map(|task| task.secrets.into_values()).filter(|secret| secret.len() > 8).collect()
 }
 
 fn search(folder: &Path, secrets: &BTreeSet<String>, found: &mut Vec<String>) {

@@ -19,11 +19,11 @@ use super::stage::Cast;
 use super::wire::Proxy;
 use super::writes::Tracer;
 use super::{Register, Relay, judge, names};
+use crate::backend::Executors;
 use crate::gitea::Method;
 use crate::outcome::{Controller, Death, Interval};
 use crate::queue::Queue;
 use crate::real::{Process, Signal, Standalone};
-use crate::world::executors;
 
 /// A controller that ends more often than this stays down.
 const STARTS: usize = 6;
@@ -48,6 +48,9 @@ pub(super) struct Surroundings {
     pub(super) register: Arc<Register>,
     pub(super) cast: Arc<Cast>,
     pub(super) proxy: Proxy,
+    /// To the API of the cluster, where executors are Pods.
+    pub(super) api: Option<Proxy>,
+    pub(super) executors: Executors,
     /// To the queue, where it lies behind a wire.
     pub(super) relay: Option<Relay>,
     pub(super) queue: Queue,
@@ -170,7 +173,9 @@ async fn next(
 ) -> anyhow::Result<()> {
     gone(pid).await?;
     let ended = Instant::now();
-    tokio::time::timeout(SETTLED, around.proxy.settled()).await.context("calls of a dead controller are under way")?;
+    for proxy in std::iter::once(&around.proxy).chain(&around.api) {
+        tokio::time::timeout(SETTLED, proxy.settled()).await.context("calls of a dead controller are under way")?;
+    }
     if let Some(relay) = &around.relay {
         tokio::time::timeout(SETTLED, relay.settled()).await.context("a dead controller is connected to NATS")?;
     }
@@ -290,7 +295,7 @@ impl Surroundings {
 
     fn is_unknown(&self, task: i64, stored: &BTreeSet<i64>) -> bool {
         let heard = self.cast.gitea.calls_of(task).iter().any(|call| call.method != Method::FetchTask);
-        let made = executors(&self.state()).iter().any(|name| name.starts_with(&format!("gitea-task-{task}-")));
+        let made = self.executors.names().iter().any(|name| name.starts_with(&format!("gitea-task-{task}-")));
         !stored.contains(&task) && !heard && !made
     }
 }

@@ -7,8 +7,8 @@
 //! here looks inside it.
 //!
 //! What is general and what is Gitea's: [`Register`] numbers boundaries and kills, whatever they are. The proxy carries
-//! HTTP to any server, by names that somebody else gives its requests; a [relay] does the same for NATS. Only [`names`]
-//! knows what is said to Gitea, and what we keep in NATS.
+//! HTTP to any server, to Gitea and to the API of Kubernetes, by names that somebody else gives its requests; a [relay]
+//! does the same for NATS. Only [`names`] knows what is said to each of them.
 
 mod judge;
 mod keeper;
@@ -27,4 +27,5 @@ pub use point::{Boundary, Kind, Moment, NoPoint, Point};
 pub use register::Register;
 pub use relay::{Name as MessageName, Relay};
 pub use scene::Scene;
+pub use stage::Setting;
 pub use wire::{Name, Proxy};

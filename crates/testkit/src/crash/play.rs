@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::keeper::Watched;
 use super::scene::LATER;
-use super::stage::Stage;
+use super::stage::{Setting, Stage};
 use super::{Boundary, Kind, Point, Register, Scene, judge};
 use crate::gitea::Sweep;
-use crate::queue::Engine;
 use crate::world::Programs;
 
 /// What came of a point.
@@ -41,9 +40,9 @@ const WORDS: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// It cannot be played, or something is wrong with it as it is.
-pub async fn record(programs: &Programs, scene: Scene, engine: &Engine) -> anyhow::Result<Vec<Boundary>> {
+pub async fn record(programs: &Programs, scene: Scene, setting: &Setting) -> anyhow::Result<Vec<Boundary>> {
     let register = Arc::new(Register::new(None));
-    let stage = Stage::set(programs, scene, engine, register, Watched::Always).await?;
+    let stage = Stage::set(programs, scene, setting, register, Watched::Always).await?;
     let wrong = play(&stage, scene).await;
     anyhow::ensure!(wrong.is_empty(), "scene {}: {wrong:#?}\n{}", scene.word(), stage.story().await);
     Ok(stage.register.met())
@@ -53,10 +52,10 @@ pub async fn record(programs: &Programs, scene: Scene, engine: &Engine) -> anyho
 ///
 /// # Errors
 /// It cannot be begun.
-pub async fn strike(programs: &Programs, point: &Point, engine: &Engine) -> anyhow::Result<Verdict> {
+pub async fn strike(programs: &Programs, point: &Point, setting: &Setting) -> anyhow::Result<Verdict> {
     let register = Arc::new(Register::new(Some((point.boundary.clone(), point.moment))));
     let watched = if point.boundary.kind() == Kind::Write { Watched::UntilStruck } else { Watched::Never };
-    let stage = Stage::set(programs, point.scene, engine, register, watched).await?;
+    let stage = Stage::set(programs, point.scene, setting, register, watched).await?;
     let mut wrong = play(&stage, point.scene).await;
     let lost = stage.keeper.lost();
     // One kill finds one FetchTask between Gitea's commit and the queue's; see [`Keeper::lost`](super::keeper::Keeper::lost).

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::stage::{Stage, spec};
+use crate::backend::Backend;
 use crate::gitea::{JobSpec, Status};
 use crate::real::Signal;
 use crate::stand_in::{self, Temper};
@@ -59,11 +60,11 @@ impl Scene {
         }
     }
 
-    /// The controller's settings.
-    pub(super) fn settings(self, binary: &Path) -> Vec<String> {
-        let shared = stand_in::shown(binary);
-        let set = ["LOOK_AHEAD=2", "CANCEL_GRACE=1s", "TERMINAL_GRACE=2s", &shared];
-        set.iter().flat_map(|setting| ["--set".to_owned(), (*setting).to_owned()]).collect()
+    /// The controller's settings, `NAME=value`.
+    pub(super) fn settings(self, backend: Backend, binary: &Path) -> Vec<String> {
+        let shared = (backend == Backend::Local).then(|| stand_in::shown(binary));
+        let set = ["LOOK_AHEAD=2", "CANCEL_GRACE=1s", "TERMINAL_GRACE=2s"].map(str::to_owned);
+        set.into_iter().chain(shared).collect()
     }
 
     /// The jobs of all scenes, by name.

@@ -12,14 +12,20 @@ use tempfile::TempDir;
 use super::keeper::{Keeper, Surroundings, Watched};
 use super::wire::Proxy;
 use super::{Register, Relay, Scene, judge, names};
+use crate::backend::{Backend, Executors};
+use crate::cluster::{Cluster, Image};
 use crate::gitea::{Gitea, JobId, JobSpec, Scope, Status};
 use crate::queue::{Broker, Engine, Queue};
-use crate::real::{Signal, workplace};
+use crate::real::{Signal, Word, workplace};
 use crate::stand_in;
-use crate::world::{Desk, Programs, executors};
+use crate::world::{Desk, Programs};
 
 /// For what takes a moment, several runs at a time on a busy machine.
-pub(super) const SOON: Duration = Duration::from_secs(40);
+const SOON: Duration = Duration::from_secs(40);
+
+/// The same with Pods: one whose Secret was not made any more is given up after 30 s, and an entry without a Pod goes at the
+/// second of two looks that are 30 s apart.
+const SOON_WITH_PODS: Duration = Duration::from_secs(110);
 
 /// Between two looks at what sends no event.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -57,9 +63,20 @@ pub(super) struct Stage {
     pub(super) register: Arc<Register>,
     pub(super) keeper: Keeper,
     queue: Queue,
+    backend: Backend,
     // After the keeper: its controllers go first.
+    pub(super) executors: Executors,
     _broker: Option<Arc<Broker>>,
     dir: TempDir,
+}
+
+/// What stands on the controller's sides in a run, apart from Gitea.
+#[derive(Debug, Clone, Default)]
+pub struct Setting {
+    /// Where tasks wait.
+    pub engine: Engine,
+    /// Where executors are made.
+    pub backend: Backend,
 }
 
 /// The queue of a run from outside, and the way to it where that is a wire.
@@ -88,11 +105,39 @@ impl Back {
     }
 }
 
+/// The executors of a run, and the way to them where that is a wire.
+struct Front {
+    executors: Executors,
+    api: Option<Proxy>,
+    word: Word,
+    settings: Vec<String>,
+}
+
+impl Front {
+    async fn open(
+        backend: Backend,
+        image: Image,
+        cast: &Arc<Cast>,
+        register: &Arc<Register>,
+        dir: &std::path::Path,
+    ) -> anyhow::Result<Self> {
+        if backend == Backend::Local {
+            let (executors, settings) = (Executors::Folders(dir.join("state")), Vec::new());
+            return Ok(Self { executors, api: None, word: Word::Standalone, settings });
+        }
+        let cluster = Cluster::start(image, dir).await?;
+        let calls = names::kubernetes::of_calls(Arc::clone(cast));
+        let api = Proxy::start(cluster.kubernetes.address(), calls, Arc::clone(register)).await?;
+        let settings = cluster.settings_of(&cast.gitea, &api.url(), dir)?;
+        Ok(Self { executors: Executors::Pods(cluster), api: Some(api), word: Word::Controller, settings })
+    }
+}
+
 impl Stage {
     pub(super) async fn set(
         programs: &Programs,
         scene: Scene,
-        engine: &Engine,
+        setting: &Setting,
         register: Arc<Register>,
         watched: Watched,
     ) -> anyhow::Result<Self> {
@@ -106,13 +151,16 @@ impl Stage {
         let (desk, dir) = (Desk::open().await?, workplace(&programs.place)?);
         let (runner, own) = (dir.path().join("stand-in-runner"), std::env::current_exe()?);
         stand_in::program(&runner, &own, programs.stand_in, desk.address(), scene.runners(), stand_in::VERSION)?;
-        let back = Back::open(engine, &cast, &register, dir.path()).await?;
-        let of_queue = back.settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]);
+        let back = Back::open(&setting.engine, &cast, &register, dir.path()).await?;
+        let image = Image { program: programs.controller.clone(), runner: runner.clone() };
+        let front = Front::open(setting.backend, image, &cast, &register, dir.path()).await?;
+        let arguments = scene.settings(setting.backend, &own).into_iter().chain(back.settings).chain(front.settings);
         let settings = crate::real::Settings {
+            word: front.word,
             program: programs.controller.clone(),
             capacity: 1,
             labels: Vec::new(),
-            arguments: scene.settings(&own).into_iter().chain(of_queue).collect(),
+            arguments: arguments.flat_map(|setting| ["--set".to_owned(), setting]).collect(),
             environment: [("LOG_LEVEL".to_owned(), "debug".to_owned())].into(),
             user: None,
         };
@@ -121,13 +169,16 @@ impl Stage {
             register: Arc::clone(&register),
             cast: Arc::clone(&cast),
             proxy,
+            api: front.api,
+            executors: front.executors.clone(),
             relay: back.relay,
             queue: back.queue.clone(),
             stored: back.broker.as_ref().map(|broker| broker.stored().to_vec()).unwrap_or_default(),
             watched,
         };
         let keeper = Keeper::start(settings, around, runner).await?;
-        Ok(Self { cast, desk, register, keeper, queue: back.queue, _broker: back.broker, dir })
+        let (queue, backend, executors) = (back.queue, setting.backend, front.executors);
+        Ok(Self { cast, desk, register, keeper, queue, backend, executors, _broker: back.broker, dir })
     }
 
     /// Waits until the controller asks for work, and opens the register: its start is part of another scene.
@@ -142,7 +193,7 @@ impl Stage {
         // Nobody asks for a name before there is one.
         let mut keys = self.cast.keys();
         for key in jobs {
-            let job = Scene::job(key).secret("PASSWORD", judge::SECRET);
+            let job = Scene::job(key).runs_on([self.backend.label()]).secret("PASSWORD", judge::SECRET);
             keys.insert(self.cast.gitea.push_one(job), key);
         }
         Ok(())
@@ -176,12 +227,19 @@ impl Stage {
         state.status.is_end() && state.archived || state.task.is_some_and(|task| self.keeper.lost().contains(&task))
     }
 
+    fn soon(&self) -> Duration {
+        match self.backend {
+            Backend::Local => SOON,
+            Backend::Pod => SOON_WITH_PODS,
+        }
+    }
+
     /// Waits until something is so.
     pub(super) async fn until(&self, what: &str, so: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
-        let end = tokio::time::Instant::now() + SOON;
+        let end = tokio::time::Instant::now() + self.soon();
         while !so(self) {
             if tokio::time::Instant::now() > end {
-                bail!("not within {SOON:?}: {what}");
+                bail!("not within {:?}: {what}", self.soon());
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -202,29 +260,26 @@ impl Stage {
 
     /// What is left of executors, their processes and messages.
     pub(super) async fn left(&self) -> Vec<String> {
-        let state = self.state();
-        let folders = std::fs::read_dir(state.join("executors")).into_iter().flatten().flatten();
-        let mut left: Vec<String> =
-            folders.map(|entry| format!("executors/{}", entry.file_name().to_string_lossy())).collect();
+        let mut left = self.executors.left();
         left.extend(self.queue.left(|task| format!("the message of {}", self.cast.job_of_task(task))));
         // To look for processes means to read all of the process table.
         if left.is_empty() {
-            let processes = self.keeper.processes().await;
-            left.extend(processes.into_iter().map(|process| process.arguments.join(" ")));
+            let processes = self.keeper.processes().await.into_iter().chain(self.executors.processes());
+            left.extend(processes.map(|process| process.arguments.join(" ")));
         }
         left
     }
 
     /// Waits until nothing is left.
     pub(super) async fn empty(&self) -> anyhow::Result<()> {
-        let end = tokio::time::Instant::now() + SOON;
+        let end = tokio::time::Instant::now() + self.soon();
         loop {
             let left = self.left().await;
             if left.is_empty() {
                 return Ok(());
             }
             if tokio::time::Instant::now() > end {
-                bail!("left over after {SOON:?}: {left:?}");
+                bail!("left over after {:?}: {left:?}", self.soon());
             }
             tokio::time::sleep(PAUSE * 3).await;
         }
@@ -241,11 +296,7 @@ impl Stage {
             .collect();
         let states: Vec<String> =
             self.jobs().iter().map(|(key, job)| format!("{key}: {:#?}", self.cast.gitea.state(*job))).collect();
-        let mut logs = String::new();
-        for name in executors(&self.state()) {
-            let log = std::fs::read_to_string(self.state().join("executors").join(&name).join("executor.log"));
-            logs += &format!("executor {name}:\n{}\n", log.unwrap_or_default());
-        }
+        let logs = self.executors.logs().join("\n");
         let notes = self.desk.notes();
         let log = self.keeper.log().await;
         format!(

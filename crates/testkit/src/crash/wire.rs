@@ -1,5 +1,6 @@
 //! A proxy on the wire in front of a server that speaks HTTP: it carries each request and each answer whole, and strikes
-//! between them.
+//! between them. The answer to a watch of Kubernetes has no end: it is carried on as it comes, and what is struck is its
+//! begin.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Request, Response, request};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -82,6 +84,8 @@ struct Way {
     under_way: TaskTracker,
 }
 
+type Body = UnsyncBoxBody<Bytes, Cut>;
+
 /// Why a connection ends without an answer.
 #[derive(Debug, thiserror::Error)]
 enum Cut {
@@ -104,11 +108,7 @@ async fn connection(stream: TcpStream, way: Way) {
     let _left_or_cut = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn carry(
-    way: Way,
-    request: Request<Incoming>,
-    mut flushed: watch::Receiver<()>,
-) -> Result<Response<Full<Bytes>>, Cut> {
+async fn carry(way: Way, request: Request<Incoming>, mut flushed: watch::Receiver<()>) -> Result<Response<Body>, Cut> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let boundary = way.register.meets((way.name)(&head, &body));
@@ -128,19 +128,29 @@ async fn carry(
 }
 
 /// One request on a connection of its own.
-async fn ask(upstream: SocketAddr, mut head: request::Parts, body: Bytes) -> Result<Response<Full<Bytes>>, Cut> {
+async fn ask(upstream: SocketAddr, mut head: request::Parts, body: Bytes) -> Result<Response<Body>, Cut> {
     let stream = TcpStream::connect(upstream).await?;
     let _ = stream.set_nodelay(true);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
+    // It ends with the answer, or with whoever reads that.
+    tokio::spawn(connection);
+    let goes_on = has_no_end(&head);
     of_this_hop(&mut head.headers);
     head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     let answer = sender.send_request(Request::from_parts(head, Full::new(body))).await?;
     let (mut head, body) = answer.into_parts();
-    let body = body.collect().await?.to_bytes();
-    connection.abort();
     of_this_hop(&mut head.headers);
-    Ok(Response::from_parts(head, Full::new(body)))
+    if goes_on {
+        return Ok(Response::from_parts(head, body.map_err(Cut::from).boxed_unsync()));
+    }
+    let body = Full::new(body.collect().await?.to_bytes());
+    Ok(Response::from_parts(head, body.map_err(|never| match never {}).boxed_unsync()))
+}
+
+/// Whether the answer goes on until somebody leaves.
+fn has_no_end(head: &request::Parts) -> bool {
+    let asks = |part: &str| ["watch=true", "watch=1"].contains(&part);
+    head.uri.query().is_some_and(|query| query.split('&').any(asks))
 }
 
 /// What says how a body travels is said anew.
@@ -196,7 +206,29 @@ mod tests {
 
     use super::*;
     use crate::gitea::{Gitea, Method};
+    use crate::kubernetes::{Client, Kubernetes, Resource};
     use crate::runner_client::RunnerClient;
+
+    const WATCH: &str = "/api/v1/namespaces/gitea-actions/pods?watch=true";
+
+    /// A watch is carried on while it goes on, and its end is known when its reader leaves.
+    #[tokio::test]
+    async fn a_watch_is_carried_on_as_it_comes() {
+        let kubernetes = Kubernetes::start().await;
+        let name: Name = Arc::new(|head, _| head.method.to_string());
+        let proxy = Proxy::start(kubernetes.address(), name, Arc::new(Register::new(None))).await.unwrap();
+        let client = Client::new(&proxy.url(), &kubernetes.token(), None).unwrap();
+        let mut watch = client.watch(WATCH).await.unwrap();
+        for pod in ["one", "two"] {
+            let spec = serde_json::json!({"containers": [{"name": "c", "image": "i"}]});
+            let object = serde_json::json!({"metadata": {"name": pod}, "spec": spec});
+            kubernetes.add(Resource::Pods, "gitea-actions", object);
+            while watch.next().await.unwrap().unwrap()["object"]["metadata"]["name"] != pod {}
+        }
+        assert!(tokio::time::timeout(Duration::from_millis(200), proxy.settled()).await.is_err(), "it goes on");
+        drop((watch, client));
+        tokio::time::timeout(Duration::from_secs(10), proxy.settled()).await.unwrap();
+    }
 
     /// What the far side and the caller have seen when the controller is dead.
     #[tokio::test]

@@ -44,8 +44,9 @@ pub use crate::waiting::NotInTime;
 pub use calls::{Call, Verb};
 pub use client::{Client, Content, Reply, Watch};
 pub use fault::{Fault, On};
-pub use kubelet::{Kubelet, Plan, Timing, Workload};
+pub use kubelet::{Fate, Kubelet, Plan, Timing, Workload};
 pub use resource::Resource;
+pub(crate) use route::named;
 
 use crate::waiting;
 use shared::{Shared, World};
@@ -345,6 +346,24 @@ impl Kubernetes {
     #[must_use]
     pub fn count(&self, verb: Verb, resource: Resource) -> usize {
         self.shared.look(|world| world.calls.iter().filter(|call| call.is(verb, resource)).count())
+    }
+
+    /// The IDs that the entries which SPIRE took give to the Pod with this uid.
+    pub(crate) fn identities_of(&self, uid: &str) -> Vec<String> {
+        let selector = Value::from(format!("k8s:pod-uid:{uid}"));
+        let about = |entry: &Value| {
+            let taken = entry.pointer("/status/set") == Some(&Value::Bool(true));
+            taken && entry["spec"]["selectors"].as_array().is_some_and(|selectors| selectors.contains(&selector))
+        };
+        self.shared.look(|world| {
+            let entries = world.store.all(Resource::ClusterStaticEntries, "").filter(|entry| about(entry));
+            entries.map(|entry| meta::text(entry, "/spec/spiffeID").to_owned()).collect()
+        })
+    }
+
+    /// Wakes after every change of anything.
+    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.shared.changes()
     }
 
     /// Events about an object, as reason and message, oldest first.

@@ -67,6 +67,11 @@ pub(crate) fn route(method: &Method, path: &str, query: &str) -> Result<Route, R
     Ok(Route { verb, resource, newer_events: group == "events.k8s.io", namespace, name, subresource, query })
 }
 
+/// What a request does to which kind of object, and the name of one; none of what is no path of a resource.
+pub(crate) fn named(method: &Method, path: &str, query: &str) -> Option<(Verb, Resource, String)> {
+    route(method, path, query).ok().map(|route| (route.verb, route.resource, route.name))
+}
+
 fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
     let parts = query.split('&').filter(|part| !part.is_empty());
     parts.map(|part| part.split_once('=').unwrap_or((part, ""))).map(|(key, value)| (decode(key), decode(value)))

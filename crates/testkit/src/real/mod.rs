@@ -33,6 +33,6 @@ pub use nats::{NatsCluster, NatsServer, NatsSettings, NatsTls, NatsUser};
 pub use poll::{Seen, eventually};
 pub use processes::{Process, Signal, of_folder, send as signal};
 pub use server::{Access, GiteaServer};
-pub use standalone::{Settings, Standalone};
+pub use standalone::{Settings, Standalone, Word};
 pub use steps::{ARTIFACT_ROUND_TRIP, ARTIFACT_V3_ROUND_TRIP, CLONE_OWN_REPOSITORY, insert};
 pub use workplace::workplace;

@@ -1,5 +1,5 @@
-//! Our own program in one-host mode beside a real server: started, killed, ended, started again on the same state, with
-//! everything it wrote collected in one file.
+//! Our own program, in one-host mode or by its settings alone, beside a server: started, killed, ended, started again on
+//! the same state, with everything it wrote collected in one file.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -18,9 +18,21 @@ use super::poll::{Seen, eventually};
 use super::processes::{Process, Signal, of_folder, peak_memory, send};
 use super::{Error, Runner};
 
+/// By which word of its command line it is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Word {
+    /// `standalone`: it registers itself, and makes its executors on this host.
+    #[default]
+    Standalone,
+    /// `controller` with Pods: registration, keys and addresses are among its settings.
+    Controller,
+}
+
 /// How it is started.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// By which word.
+    pub word: Word,
     /// The built `gitea-dynamic-runner`.
     pub program: PathBuf,
     /// Executors at once.
@@ -284,9 +296,26 @@ impl Standalone {
         let log = log.map_err(Error::system(format!("open {}", path.display())))?;
         let err = log.try_clone().map_err(Error::system("duplicate a descriptor"))?;
         let mut command = Command::new(&self.settings.program);
-        command.args(["standalone", "--gitea", &self.url, "--registration-token-file"]);
-        command.arg(self.dir.join("registration-token")).arg("--state").arg(self.state());
-        command.args(["--capacity", &self.settings.capacity.to_string()]);
+        let (state, capacity) = (self.state(), self.settings.capacity);
+        match self.settings.word {
+            Word::Standalone => {
+                command.args(["standalone", "--gitea", &self.url, "--registration-token-file"]);
+                command.arg(self.dir.join("registration-token")).arg("--state").arg(state);
+                command.args(["--capacity", &capacity.to_string()]);
+            }
+            Word::Controller => {
+                let own = [
+                    format!("GITEA_INSTANCE_URL={}", self.url),
+                    format!("STATE_DIR={}", state.display()),
+                    format!("POD_CAPACITY={capacity}"),
+                ];
+                command.arg("controller").args(own.iter().flat_map(|setting| ["--set", setting]));
+                // `standalone` has it by itself.
+                if !self.settings.arguments.iter().any(|argument| argument.starts_with("QUEUE=")) {
+                    command.args(["--set", "QUEUE=embedded"]);
+                }
+            }
+        }
         command.args(self.settings.labels.iter().flat_map(|label| ["--label", label]));
         command
             .args(&self.settings.arguments)

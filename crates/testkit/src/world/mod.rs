@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::backend::{Backend, Executors};
+use crate::cluster::{Cluster, Image};
 use crate::gitea::{self, Gitea, JobId, JobSpec, JobState, NotInTime, Rules, Status, StepSpec};
 use crate::outcome;
 use crate::queue::{Broker, Engine, Names, Queue};
-use crate::real::{Process, Signal, Standalone, workplace};
+use crate::real::{Process, Signal, Standalone, Word, workplace};
 use crate::stand_in::{self, Temper};
 
 pub use desk::{Desk, Note};
 
 use watch::Watch;
-pub(crate) use watch::executors;
 
 /// What only the program knows that makes a world.
 #[derive(Debug, Clone)]
@@ -58,6 +59,8 @@ pub struct Plan {
     pub environment: Vec<(&'static str, &'static str)>,
     /// Where tasks wait.
     pub engine: Engine,
+    /// Where executors are made.
+    pub backend: Backend,
 }
 
 impl Plan {
@@ -102,6 +105,7 @@ pub struct World {
     controller: Standalone,
     queue: Queue,
     broker: Option<Arc<Broker>>,
+    executors: Executors,
     watch: Watch,
     controllers: Vec<outcome::Controller>,
     stand_in: &'static [&'static str],
@@ -161,11 +165,21 @@ impl World {
         let (broker, names) = plan.engine.broker().await;
         let of_queue =
             broker.as_ref().map(|broker| must(broker.settings_of(&names, broker.url(), dir.path()), "passwords"));
+        let (word, cluster, of_backend) = match plan.backend {
+            Backend::Local => (Word::Standalone, None, vec![stand_in::shown(&binary)]),
+            Backend::Pod => {
+                let image = Image { program: programs.controller.clone(), runner: runner.clone() };
+                let cluster = must(Cluster::start(image, dir.path()).await, "a cluster");
+                let settings = cluster.settings_of(&gitea, &cluster.kubernetes.url(), dir.path());
+                (Word::Controller, Some(cluster), must(settings, "settings for Pods"))
+            }
+        };
         let set = plan.settings.iter().map(|(name, value)| format!("{name}={value}"));
-        let set = set.chain(of_queue.into_iter().flatten()).chain([stand_in::shown(&binary)]);
+        let set = set.chain(of_queue.into_iter().flatten()).chain(of_backend);
         let set = set.flat_map(|setting| ["--set".to_owned(), setting]);
         let environment = plan.environment.into_iter().chain([("LOG_LEVEL", "debug")]);
         let settings = crate::real::Settings {
+            word,
             program: programs.controller.clone(),
             capacity: plan.capacity,
             labels: plan.labels,
@@ -179,7 +193,8 @@ impl World {
         let (double, runners) = (Arc::clone(&gitea), Arc::clone(&desk));
         let capacity = usize::try_from(plan.capacity).unwrap_or(usize::MAX);
         let queue = broker.as_ref().map_or_else(|| Queue::Embedded(controller.state()), |broker| broker.queue(&names));
-        let watch = Watch::start(controller.state(), queue.clone(), capacity, move |task| {
+        let executors = cluster.map_or_else(|| Executors::Folders(controller.state()), Executors::Pods);
+        let watch = Watch::start(executors.clone(), queue.clone(), capacity, move |task| {
             let ended = double.job_of(task).is_none_or(|job| double.state(job).status.is_end());
             ended || !runners.told(task, "task").is_empty()
         });
@@ -189,6 +204,7 @@ impl World {
             controller,
             queue,
             broker,
+            executors,
             watch,
             controllers: vec![outcome::Controller::started()],
             stand_in: programs.stand_in,
@@ -397,18 +413,18 @@ impl World {
         self.judged(self.left())
     }
 
-    /// I4: what is on the host beside the controller, each in words: executors' folders, processes, mounts, and messages
-    /// in the queue. The program makes no cgroups.
+    /// I4: what is there beside the controller, each in words: executors' folders, or their objects in a cluster, processes,
+    /// mounts, and messages in the queue. The program makes no cgroups.
     #[must_use]
     pub fn left(&self) -> Vec<String> {
-        let folders = watch::folders(&self.state()).into_iter().map(|name| format!("folder executors/{name}"));
-        let processes = self.controller.processes().into_iter();
+        let executors = self.executors.left().into_iter();
+        let processes = self.processes().into_iter();
         let processes = processes.map(|process| format!("process {} {}", process.pid, process.arguments.join(" ")));
         let messages = self.queue.left(|task| format!("the message of task {task}"));
         let state = self.state().display().to_string();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mounts = mounts.lines().filter(|line| line.contains(&state)).map(|line| format!("mount {line}"));
-        folders.chain(processes).chain(messages).chain(mounts).collect()
+        executors.chain(processes).chain(messages).chain(mounts).collect()
     }
 
     /// I5: the secrets of this world, each with a word for it: registration, keys, and those of every task.
@@ -446,6 +462,18 @@ impl World {
     #[must_use]
     pub fn broker(&self) -> &Arc<Broker> {
         self.broker.as_ref().unwrap_or_else(|| panic!("tasks wait in no NATS server"))
+    }
+
+    /// The cluster of this world.
+    ///
+    /// # Panics
+    /// Its executors are made elsewhere.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        match &self.executors {
+            Executors::Pods(cluster) => cluster,
+            Executors::Folders(_) => panic!("executors are no Pods"),
+        }
     }
 
     /// Where tasks wait.
@@ -528,7 +556,7 @@ impl World {
     /// The names of the executors that exist.
     #[must_use]
     pub fn executors(&self) -> Vec<String> {
-        watch::executors(&self.state())
+        self.executors.names()
     }
 
     /// The task of the job's latest attempt.
@@ -558,7 +586,7 @@ impl World {
     /// Everything that runs beside the controller: supervisors, executors, runners.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
-        self.controller.processes()
+        self.controller.processes().into_iter().chain(self.executors.processes()).collect()
     }
 
     fn those(&self, wanted: impl Fn(&Process) -> bool) -> Vec<Process> {
@@ -641,10 +669,7 @@ impl Drop for World {
             let calls: Vec<_> = calls.iter().filter(|call| call.task.is_some()).map(call_in_words).collect();
             show(&format!("the calls about tasks: {calls:#?}"));
             show(&format!("what the runners told: {:#?}", self.desk.notes()));
-            for name in self.executors() {
-                let log = std::fs::read_to_string(self.state().join("executors").join(&name).join("executor.log"));
-                show(&format!("executor {name}:\n{}", tail(&log.unwrap_or_default(), 3000)));
-            }
+            self.executors.logs().iter().for_each(|log| show(tail(log, 3000)));
             show(&format!("the controller's log:\n{}", tail(&self.log(), 12_000)));
         } else {
             assert!(self.finished, "a test did not finish its world");

@@ -1,12 +1,12 @@
 //! What is looked at all the time while a world lives: executors against capacity (I3), messages against claims (I6).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
+use crate::backend::Executors;
 use crate::outcome::Rule;
 use crate::queue::Queue;
 
@@ -24,7 +24,7 @@ pub(super) struct Watch {
 impl Watch {
     /// `accounted` says of a task that a runner has it or that Gitea accepted its end.
     pub(super) fn start(
-        state: PathBuf,
+        executors: Executors,
         queue: Queue,
         capacity: usize,
         accounted: impl Fn(i64) -> bool + Send + 'static,
@@ -37,7 +37,7 @@ impl Watch {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                let executors = executors(&state);
+                let executors = executors.names();
                 // A server that is frozen holds nobody up but this.
                 let looked = queue.clone();
                 let queued = tokio::task::spawn_blocking(move || looked.tasks()).await;
@@ -91,17 +91,6 @@ impl Messages {
             })
             .collect()
     }
-}
-
-/// The names of the executors' folders.
-pub(crate) fn executors(state: &Path) -> Vec<String> {
-    folders(state).into_iter().filter(|name| name.starts_with("gitea-task-")).collect()
-}
-
-/// The names of all folders beside the executors', drafts and remains included.
-pub(super) fn folders(state: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(state.join("executors")) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 #[cfg(test)]

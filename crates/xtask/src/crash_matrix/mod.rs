@@ -11,19 +11,21 @@ use std::time::Instant;
 use anyhow::Context as _;
 use serde::Serialize;
 use tempfile::TempDir;
-use testkit::crash::{Moment, Point, Scene, Verdict, record, strike};
+use testkit::crash::{Moment, Point, Scene, Setting, Verdict, record, strike};
 use testkit::world::Programs;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::backend_kind::BackendKind;
 use crate::mutations::{draw, of_commit};
 use crate::queue_kind::QueueKind;
 use crate::rows::{Tally, conclude, table};
 use crate::say::{self, Step};
+use crate::sides::Sides;
 
 /// Kill the controller at each of its boundaries, start it anew, and judge what follows.
 ///
-/// A boundary is a call to Gitea or to NATS, or a change of the state folder. Scenes are played twice to record them; then each is
+/// A boundary is a call to Gitea, to NATS or to Kubernetes, or a change of the state folder. Scenes are played twice to record them; then each is
 /// struck in a run of its own: calls before they are forwarded, between their effect and the answer, and after the
 /// answer; changes before they are made. Nothing is judged by the program's own words.
 #[derive(clap::Args)]
@@ -43,6 +45,9 @@ pub(crate) struct Arguments {
     /// Where tasks wait; the calls to NATS are boundaries too.
     #[arg(long, value_enum, default_value_t)]
     queue: QueueKind,
+    /// Where executors are made; the calls to Kubernetes are boundaries too.
+    #[arg(long, value_enum, default_value_t)]
+    backend: BackendKind,
     /// Print the points, and strike none.
     #[arg(long)]
     list: bool,
@@ -75,12 +80,13 @@ struct Row {
 pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
     let (programs, _kept) = programs(root).await?;
     let programs = Arc::new(programs);
+    let sides = Sides { queue: arguments.queue, backend: arguments.backend };
     let mut complaints = Vec::new();
     let mut points = match arguments.only.parse() {
         Ok(point) => vec![point],
         Err(_) => {
-            let all = points(&programs, arguments.queue, arguments.jobs).await?;
-            complaints = plan::below_the_floor(&all, arguments.queue);
+            let all = points(&programs, sides, arguments.jobs).await?;
+            complaints = plan::below_the_floor(&all, sides);
             all.into_iter().filter(|point| point.to_string().contains(&arguments.only)).collect()
         }
     };
@@ -94,7 +100,7 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         return Ok(ExitCode::SUCCESS);
     }
     let stories = stories(root)?;
-    let rows = judge(&programs, points, (arguments.queue, arguments.jobs), &stories).await?;
+    let rows = judge(&programs, points, (sides, arguments.jobs), &stories).await?;
     say::result(&summary(&rows));
     complaints.extend(too_many_unreached(&rows));
     complaints.iter().for_each(|complaint| say::line(complaint));
@@ -103,15 +109,15 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
 }
 
 /// A drawn part, for the checks of every change.
-pub(crate) async fn sample(root: &Path, queue: QueueKind, count: usize) -> anyhow::Result<(Tally, Vec<String>)> {
+pub(crate) async fn sample(root: &Path, sides: Sides, count: usize) -> anyhow::Result<(Tally, Vec<String>)> {
     let (programs, _kept) = programs(root).await?;
     let programs = Arc::new(programs);
-    let mut points = points(&programs, queue, AT_A_TIME).await?;
-    let mut complaints = plan::below_the_floor(&points, queue);
+    let mut points = points(&programs, sides, AT_A_TIME).await?;
+    let mut complaints = plan::below_the_floor(&points, sides);
     let seed = of_commit(root)?;
     say::line(&format!("{count} of {} points, --seed {seed}", points.len()));
     draw(&mut points, count, seed);
-    let rows = judge(&programs, points, (queue, AT_A_TIME), &stories(root)?).await?;
+    let rows = judge(&programs, points, (sides, AT_A_TIME), &stories(root)?).await?;
     complaints.extend(too_many_unreached(&rows));
     let tally = rows.iter().filter_map(Row::tally).chain(complaints.iter().map(|_| Tally::one(false))).sum();
     Ok((tally, complaints))
@@ -144,14 +150,14 @@ fn stories(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Every scene is recorded twice and gives its points: what is met in one recording only depends on the clock.
-async fn points(programs: &Arc<Programs>, queue: QueueKind, jobs: usize) -> anyhow::Result<Vec<Point>> {
+async fn points(programs: &Arc<Programs>, sides: Sides, jobs: usize) -> anyhow::Result<Vec<Point>> {
     let mut step = Step::begin("record the scenes");
     let (mut runs, seats) = (JoinSet::new(), Arc::new(Semaphore::new(jobs)));
     for scene in Scene::ALL.into_iter().chain(Scene::ALL) {
         let (programs, seats) = (Arc::clone(programs), Arc::clone(&seats));
         runs.spawn(async move {
             let _seat = seats.acquire_owned().await?;
-            Ok::<_, anyhow::Error>((scene, record(&programs, scene, &queue.engine()).await?))
+            Ok::<_, anyhow::Error>((scene, record(&programs, scene, &setting(sides)).await?))
         });
     }
     let mut recordings = Vec::new();
@@ -168,7 +174,7 @@ async fn points(programs: &Arc<Programs>, queue: QueueKind, jobs: usize) -> anyh
 async fn judge(
     programs: &Arc<Programs>,
     points: Vec<Point>,
-    (queue, jobs): (QueueKind, usize),
+    (sides, jobs): (Sides, usize),
     stories: &Path,
 ) -> anyhow::Result<Vec<Row>> {
     let (mut runs, seats, count) = (JoinSet::new(), Arc::new(Semaphore::new(jobs)), points.len());
@@ -178,7 +184,7 @@ async fn judge(
         runs.spawn(async move {
             let _seat = seats.acquire_owned().await;
             let started = Instant::now();
-            let verdict = reached(&programs, &point, queue).await;
+            let verdict = reached(&programs, &point, sides).await;
             (point, verdict, started.elapsed().as_secs_f64())
         });
     }
@@ -186,7 +192,7 @@ async fn judge(
     while let Some(struck) = runs.join_next().await {
         let (point, verdict, seconds) = struck?;
         let row = row(&point, verdict, seconds, &stories.join(format!("{}.log", rows.len() + 1)));
-        complain(&row, queue);
+        complain(&row, sides);
         rows.push(row);
         let failed = rows.iter().filter(|row| row.verdict == "FAILED").count();
         step.tick(&format!("{} judged, {failed} failed", rows.len()));
@@ -196,13 +202,17 @@ async fn judge(
     Ok(rows)
 }
 
-async fn reached(programs: &Programs, point: &Point, queue: QueueKind) -> anyhow::Result<Verdict> {
-    let mut verdict = strike(programs, point, &queue.engine()).await?;
+fn setting(sides: Sides) -> Setting {
+    Setting { engine: sides.queue.engine(), backend: sides.backend.backend() }
+}
+
+async fn reached(programs: &Programs, point: &Point, sides: Sides) -> anyhow::Result<Verdict> {
+    let mut verdict = strike(programs, point, &setting(sides)).await?;
     for _ in 1..TRIES {
         if !matches!(verdict, Verdict::NotReached) {
             break;
         }
-        verdict = strike(programs, point, &queue.engine()).await?;
+        verdict = strike(programs, point, &setting(sides)).await?;
     }
     Ok(verdict)
 }
@@ -231,10 +241,10 @@ impl Row {
     }
 }
 
-fn complain(row: &Row, queue: QueueKind) {
+fn complain(row: &Row, sides: Sides) {
     if row.verdict == "FAILED" {
         say::line(&format!("\n{}: FAILED\n  {}", row.point, row.wrong.join("\n  ")));
-        say::line(&format!("  again: cargo xtask crash-matrix --queue {} --only '{}'", queue.word(), row.point));
+        say::line(&format!("  again: cargo xtask crash-matrix {} --only '{}'", sides.words(), row.point));
     }
 }
 

@@ -2,7 +2,9 @@
 
 use testkit::crash::{Boundary, Kind, Point, Scene};
 
+use crate::backend_kind::BackendKind;
 use crate::queue_kind::QueueKind;
+use crate::sides::Sides;
 
 /// The least number of points of each scene: it may grow, and does not fall unnoticed. Two recordings of one scene
 /// differ by a few boundaries, each worth up to three points, so a floor lies some way below what is usually met.
@@ -12,6 +14,14 @@ const EMBEDDED: [(Scene, usize); 5] =
 /// The same with tasks in JetStream.
 const JETSTREAM: [(Scene, usize); 5] =
     [(Scene::Jobs, 260), (Scene::Cancels, 170), (Scene::Deaths, 240), (Scene::Stop, 150), (Scene::Crash, 160)];
+
+/// The same with Pods, which leave no folders: with tasks in the file,
+const PODS: [(Scene, usize); 5] =
+    [(Scene::Jobs, 190), (Scene::Cancels, 180), (Scene::Deaths, 145), (Scene::Stop, 130), (Scene::Crash, 125)];
+
+/// and in JetStream.
+const PODS_JETSTREAM: [(Scene, usize); 5] =
+    [(Scene::Jobs, 235), (Scene::Cancels, 195), (Scene::Deaths, 155), (Scene::Stop, 200), (Scene::Crash, 215)];
 
 /// How often the same is done by the clock: fetching without work, saying that a task is alive, reporting what was
 /// reported, prolonging the lease. The first times stand for all.
@@ -57,11 +67,13 @@ pub(super) fn met_twice(mut recordings: Vec<Point>) -> (Vec<Point>, usize) {
 }
 
 /// What is missing.
-pub(super) fn below_the_floor(points: &[Point], queue: QueueKind) -> Vec<String> {
+pub(super) fn below_the_floor(points: &[Point], sides: Sides) -> Vec<String> {
     let count = |scene| points.iter().filter(|point| point.scene == scene).count();
-    let floor = match queue {
-        QueueKind::Embedded => EMBEDDED,
-        QueueKind::Jetstream => JETSTREAM,
+    let floor = match (sides.backend, sides.queue) {
+        (BackendKind::Local, QueueKind::Embedded) => EMBEDDED,
+        (BackendKind::Local, QueueKind::Jetstream) => JETSTREAM,
+        (BackendKind::Pod, QueueKind::Embedded) => PODS,
+        (BackendKind::Pod, QueueKind::Jetstream) => PODS_JETSTREAM,
     };
     let missing = floor.iter().filter(|(scene, floor)| count(*scene) < *floor);
     missing
@@ -78,8 +90,9 @@ mod tests {
         let met = |name: &str| Boundary { name: name.to_owned(), nth: 1 };
         let one = points(Scene::Stop, vec![met("Declare"), met("rename a"), met("write .new-trial-0")]);
         let other = points(Scene::Stop, vec![met("Declare")]);
+        let sides = Sides { queue: QueueKind::Embedded, backend: BackendKind::Local };
         let (twice, once) = met_twice(one.into_iter().chain(other).collect());
         assert_eq!((twice.len(), once), (3, 1));
-        assert_eq!(below_the_floor(&twice, QueueKind::Embedded).len(), Scene::ALL.len());
+        assert_eq!(below_the_floor(&twice, sides).len(), Scene::ALL.len());
     }
 }

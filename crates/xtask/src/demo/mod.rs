@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use testkit::real::{Client, GiteaServer, Job, Run, Seen, Settings, Standalone, eventually, workplace};
+use testkit::real::{Client, GiteaServer, Job, Run, Seen, Settings, Standalone, Word, eventually, workplace};
 
 use crate::provision::{self, Part};
 use crate::rows::{Tally, conclude, table};
@@ -63,7 +63,15 @@ async fn show(root: &Path, arguments: Arguments) -> anyhow::Result<ExitCode> {
 
     let step = Step::begin("start gitea-dynamic-runner standalone");
     let (labels, further, environment) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let settings = Settings { program, capacity: CAPACITY, labels, arguments: further, environment, user: None };
+    let settings = Settings {
+        word: Word::Standalone,
+        program,
+        capacity: CAPACITY,
+        labels,
+        arguments: further,
+        environment,
+        user: None,
+    };
     let mut standalone = Standalone::start(settings, &client, &dir.path().join("runner")).await?;
     let runner = standalone.online(&client, "local", ONLINE_LIMIT).await?;
     step.end(&format!("online as {:?} with labels {}", runner.name, runner.labels().collect::<Vec<_>>().join(", ")));

@@ -15,9 +15,10 @@ use testkit::real::{Signal, signal};
 use testkit::world::{Plan, Programs, World, job};
 use tokio::task::JoinHandle;
 
-use super::chance::{Blow, Job, Target};
-use crate::queue_kind::QueueKind;
+use super::chance::{Blow, Job, Target, Trouble};
+use crate::backend_kind::BackendKind;
 use crate::say::Step;
+use crate::sides::Sides;
 
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -43,7 +44,7 @@ pub(super) struct Wanted {
     pub(super) kills: usize,
     pub(super) seed: u64,
     pub(super) jobs: usize,
-    pub(super) queue: QueueKind,
+    pub(super) sides: Sides,
     /// No blow falls later than this.
     pub(super) limit: Duration,
 }
@@ -82,6 +83,7 @@ enum Due {
     Resume(u32),
     Cancel(JobId),
     GiteaIsBack,
+    Clears(Trouble),
 }
 
 /// A soak under way.
@@ -111,7 +113,8 @@ impl Course {
         let look_ahead = wanted.jobs / 5;
         let plan =
             Plan::capacity(u32::try_from(capacity).unwrap_or(u32::MAX)).set("LOOK_AHEAD", look_ahead.to_string());
-        let plan = Plan { engine: wanted.queue.engine(), ..plan };
+        let (engine, backend) = (wanted.sides.queue.engine(), wanted.sides.backend.backend());
+        let plan = Plan { engine, backend, ..plan };
         Self {
             world: World::start(programs, plan).await,
             account: Account::default(),
@@ -151,7 +154,7 @@ impl Course {
     async fn strike(&mut self, step: &mut Step) {
         let begun = Instant::now();
         let mut kills = 0;
-        let mut next = Blow::draw(&mut self.blows, self.wanted.queue);
+        let mut next = Blow::draw(&mut self.blows, self.wanted.sides);
         let mut at = begun + next.after;
         while kills < self.wanted.kills && begun.elapsed() < self.wanted.limit {
             self.look_around().await;
@@ -159,7 +162,7 @@ impl Course {
             if Instant::now() >= at {
                 let fell = self.fall(&next);
                 kills += usize::from(fell && next.kills());
-                next = Blow::draw(&mut self.blows, self.wanted.queue);
+                next = Blow::draw(&mut self.blows, self.wanted.sides);
                 at = Instant::now() + next.after;
             }
             let ended = self.account.pushed - self.open.len();
@@ -198,6 +201,16 @@ impl Course {
                     interval.1 = Instant::now();
                 }
             }
+            Due::Clears(trouble) => self.cluster_clears(trouble),
+        }
+    }
+
+    fn cluster_clears(&self, trouble: Trouble) {
+        let cluster = self.world.cluster();
+        match trouble {
+            Trouble::Away(_) => cluster.kubernetes.set_away(Away::No),
+            Trouble::Silent => cluster.kubernetes.silence_watches(false),
+            Trouble::Agent => cluster.agent_is_away(false),
         }
     }
 
@@ -259,7 +272,7 @@ impl Course {
         for _ in 0..missing {
             let drawn = Job::draw(&mut self.jobs, self.account.pushed);
             self.account.pushed += 1;
-            let job = self.world.push_one(drawn.spec);
+            let job = self.world.push_one(drawn.spec.runs_on([self.wanted.sides.backend.word()]));
             self.open.push(job);
             self.due.extend(drawn.cancelled_after.map(|after| (Instant::now() + after, Due::Cancel(job))));
         }
@@ -270,6 +283,11 @@ impl Course {
         let gitea = &self.world.gitea;
         gitea.clear_faults();
         gitea.set_latency(Latency::default());
+        if self.wanted.sides.backend == BackendKind::Pod {
+            let kubernetes = &self.world.cluster().kubernetes;
+            kubernetes.clear_faults();
+            kubernetes.set_latency(Latency::default());
+        }
         let limit = Instant::now() + SETTLING;
         while Instant::now() < limit {
             self.look_around().await;
@@ -295,7 +313,8 @@ impl Course {
     /// As many jobs as there are slots, each of which waits for all others.
     async fn use_every_slot(&mut self) {
         let jobs: Vec<JobId> = (0..self.capacity)
-            .map(|number| self.world.push_one(job(&format!("slot{number}"), &["gate slots"])))
+            .map(|number| job(&format!("slot{number}"), &["gate slots"]).runs_on([self.wanted.sides.backend.word()]))
+            .map(|job| self.world.push_one(job))
             .collect();
         let desk = &self.world.desk;
         let used = || desk.notes().iter().filter(|note| note.verb == "gate" && note.rest == "slots").count();

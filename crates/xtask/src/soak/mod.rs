@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: random kills under load. The real program and its executors work between the double of Gitea and
 //! the stand-in for the official runner; controller, executors and runners are killed, ended and stopped, connections cut
-//! and delayed, jobs cancelled, all by lot (fault test T5, step 2). In the end every task is held to the rules of
+//! and delayed, jobs cancelled, Pods deleted, all by lot (fault test T5, step 2). In the end every task is held to the rules of
 //! [`testkit::outcome`].
 
 mod chance;
@@ -17,9 +17,11 @@ use anyhow::Context as _;
 use testkit::outcome::{Judgement, Record, Rule, TaskRecord, judge};
 use testkit::world::{Programs, World};
 
+use crate::backend_kind::BackendKind;
 use crate::queue_kind::QueueKind;
 use crate::rows::{Tally, conclude, table};
 use crate::say;
+use crate::sides::Sides;
 use course::{Course, Wanted};
 use figures::Figure;
 
@@ -41,6 +43,9 @@ pub(crate) struct Arguments {
     /// Where tasks wait; a NATS server is killed and frozen with the others.
     #[arg(long, value_enum, default_value_t)]
     queue: QueueKind,
+    /// Where executors are made; of Pods, some are deleted by others, and the API of the cluster has its troubles.
+    #[arg(long, value_enum, default_value_t)]
+    backend: BackendKind,
     /// Stop killing after so many minutes, whatever was reached.
     #[arg(long, default_value_t = 60)]
     minutes: u64,
@@ -56,7 +61,7 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
         kills: arguments.kills,
         seed,
         jobs: arguments.jobs,
-        queue: arguments.queue,
+        sides: Sides { queue: arguments.queue, backend: arguments.backend },
         limit: Duration::from_secs(60 * arguments.minutes),
     };
     let (rows, tally, _told) = soak(root, wanted).await?;
@@ -64,8 +69,8 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
 }
 
 /// A short soak whose choices are always the same, for the check of a change.
-pub(crate) async fn short(root: &Path, queue: QueueKind) -> anyhow::Result<(Tally, Vec<String>)> {
-    let wanted = Wanted { kills: 15, seed: 1, jobs: 8, queue, limit: Duration::from_secs(60) };
+pub(crate) async fn short(root: &Path, sides: Sides) -> anyhow::Result<(Tally, Vec<String>)> {
+    let wanted = Wanted { kills: 15, seed: 1, jobs: 8, sides, limit: Duration::from_secs(60) };
     soak(root, wanted).await.map(|(_, tally, violations)| (tally, violations))
 }
 
@@ -84,17 +89,17 @@ async fn soak(root: &Path, wanted: Wanted) -> anyhow::Result<(Vec<Figure>, Tally
         rows.push(Figure { measure: format!("violation of {:?}", violation.rule), value: violation.to_string() });
     }
     judgement.lost.iter().for_each(|loss| say::result(&loss.to_string()));
-    let file = place.join(format!("{}-seed-{}.txt", wanted.queue.word(), wanted.seed));
+    let file = place.join(format!("{}-seed-{}.txt", wanted.sides.name(), wanted.seed));
     let slowest = figures::killed_to_failure(&record, &account).into_iter().max();
     std::fs::write(&file, evidence(&record, &judgement, slowest, &world))
         .with_context(|| format!("write {}", file.display()))?;
     say::result(&format!("all that is known of these tasks: {}", file.display()));
     say::result(&format!(
-        "seed {}: cargo xtask soak --seed {0} --kills {} --jobs {} --queue {}",
+        "seed {}: cargo xtask soak --seed {0} --kills {} --jobs {} {}",
         wanted.seed,
         wanted.kills,
         wanted.jobs,
-        wanted.queue.word()
+        wanted.sides.words()
     ));
     let violations = judgement.violations.iter().map(ToString::to_string).collect();
     Ok((rows, tally(&record, &judgement), violations))

@@ -13,10 +13,12 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
+use crate::backend_kind::BackendKind;
 use crate::provision::{self, Part};
 use crate::queue_kind::QueueKind;
 use crate::rows::{Tally, conclude, table};
 use crate::say;
+use crate::sides::Sides;
 use stage::{Outcome, Row, cargo_test, command, inline};
 
 /// Check and test.
@@ -70,11 +72,11 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
     rows.extend(computed.into_iter().chain(unit.into_iter().flatten()).chain(e2e));
     rows.extend(stage_if(wanted(Only::Kubernetes), || real_kubernetes::stage(root)).await.into_iter().flatten());
     // What judges by the clock comes when the machine is free again.
-    for (stage, queue) in [("soak", QueueKind::Embedded), ("soak on JetStream", QueueKind::Jetstream)] {
-        rows.extend(stage_if(wanted(Only::Soak), || drawn(stage, crate::soak::short(root, queue))).await);
+    for (stage, sides) in SOAKS {
+        rows.extend(stage_if(wanted(Only::Soak), || drawn(stage, crate::soak::short(root, sides))).await);
     }
-    for (stage, queue, points) in CRASHES {
-        let sampled = || drawn(stage, crate::crash_matrix::sample(root, queue, points));
+    for (stage, sides, points) in CRASHES {
+        let sampled = || drawn(stage, crate::crash_matrix::sample(root, sides, points));
         rows.extend(stage_if(wanted(Only::CrashMatrix), sampled).await);
     }
     rows.extend(
@@ -147,9 +149,20 @@ fn test_targets(names: &[&str]) -> Vec<String> {
 /// How many mutations a check of a change tries.
 const MUTATIONS: usize = 5;
 
+/// What soak and crash matrix are run with: everything on this host, and then one side after the other elsewhere.
+const ON_THIS_HOST: Sides = Sides { queue: QueueKind::Embedded, backend: BackendKind::Local };
+const ON_JETSTREAM: Sides = Sides { queue: QueueKind::Jetstream, ..ON_THIS_HOST };
+const WITH_PODS: Sides = Sides { backend: BackendKind::Pod, ..ON_THIS_HOST };
+
+const SOAKS: [(&str, Sides); 3] =
+    [("soak", ON_THIS_HOST), ("soak on JetStream", ON_JETSTREAM), ("soak with Pods", WITH_PODS)];
+
 /// At how many points of each crash matrix a check of a change kills.
-const CRASHES: [(&str, QueueKind, usize); 2] =
-    [("crash matrix", QueueKind::Embedded, 16), ("crash matrix on JetStream", QueueKind::Jetstream, 8)];
+const CRASHES: [(&str, Sides, usize); 3] = [
+    ("crash matrix", ON_THIS_HOST, 16),
+    ("crash matrix on JetStream", ON_JETSTREAM, 8),
+    ("crash matrix with Pods", WITH_PODS, 8),
+];
 
 /// A stage that judges a drawn part, with what there is to complain of.
 async fn drawn(stage: &str, part: impl Future<Output = anyhow::Result<(Tally, Vec<String>)>>) -> Row {

@@ -61,6 +61,8 @@ pub(super) enum Secret {
     Unknown,
     /// There, with this UID, as far as it was told.
     Written(Option<String>),
+    /// Whoever made the Pod did not live to write it.
+    Missing,
     Gone,
 }
 
@@ -69,6 +71,8 @@ pub(super) enum Secret {
 pub(super) enum Chore {
     Bind,
     DropSecret,
+    /// Of a Pod that an earlier process made.
+    FindSecret,
     ReadEvents,
     /// It is one too many (POD-1).
     Dismiss,
@@ -116,6 +120,11 @@ impl Care {
         let about = Circumstances { stands: self.stands(instant), events: &self.events, pending, now };
         let state = trouble::state(pod, record, &about);
         let unclaimed = record.is_some_and(|record| record.claim.is_none());
+        let waits = matches!(state, ExecutorState::Pending | ExecutorState::HeldUp(_));
+        if unclaimed && waits && self.secret == Secret::Missing && !pod.has_started() {
+            let cause = trouble::WITHOUT_SECRET.to_owned();
+            return ExecutorState::Failed(Failure { reason: Reason::BackendUnavailable, cause });
+        }
         match (&state, &self.identity) {
             (ExecutorState::Pending | ExecutorState::HeldUp(_) | ExecutorState::Running, Identity::Rejected(cause))
                 if unclaimed =>
@@ -146,6 +155,14 @@ impl Care {
         }
         chores.retain(|chore| !self.busy.contains(chore));
         chores
+    }
+
+    /// Whether an inherited Pod may be one that nobody made a Secret for.
+    pub(super) fn may_lack_secret(&self, pod: &Seen, record: Option<&ExecutorRecord>, now: Instant) -> bool {
+        let unclaimed = record.is_some_and(|record| record.claim.is_none());
+        let waits = !pod.has_started() && !pod.is_over() && pod.deleting.is_none();
+        let asks = !self.busy.contains(&Chore::FindSecret) && now >= self.due;
+        unclaimed && waits && asks && self.secret == Secret::Unknown
     }
 
     /// Its capability was read, and lies there still (NEW-72).

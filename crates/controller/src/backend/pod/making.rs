@@ -149,9 +149,9 @@ fn numbers_of(message: &str) -> &str {
     message.find("exceeded quota").map_or(message, |at| &message[at..])
 }
 
-/// Makes the Secret unless this process did (NEW-72).
+/// Makes the Secret unless it is known to be there, or to have been (NEW-72).
 async fn provide_secret(shared: &Shared, launch: &Launch, pod: &Seen) -> Result<(), BackendError> {
-    if shared.with_care(&pod.uid, |care| care.secret != Secret::Unknown) {
+    if shared.with_care(&pod.uid, |care| matches!(care.secret, Secret::Written(_) | Secret::Gone)) {
         return Ok(());
     }
     let mut secret = object::secret(launch, &pod.uid);

@@ -4,7 +4,7 @@
 //! the watch, from a complete list, or from a 404 alone (NEW-62). An answer that arrives after its Pod was told gone
 //! does not bring it back: nobody would ever tell its end again, and it would hold its slot.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub(super) struct Store {
     gone: VecDeque<(Instant, String)>,
     /// A list that is being read.
     incoming: Option<Incoming>,
+    /// The UIDs of Pods that were there and had not started when the first list was complete; none before that.
+    inherited: Option<BTreeSet<String>>,
 }
 
 #[derive(Default)]
@@ -67,6 +69,15 @@ impl Store {
                 self.farewells.insert(pod.uid.clone(), pod);
             }
         }
+        if self.inherited.is_none() {
+            let waiting = self.pods.values().filter(|pod| !pod.has_started());
+            self.inherited = Some(waiting.map(|pod| pod.uid.clone()).collect());
+        }
+    }
+
+    /// Whether an earlier process made this Pod, and left it before it started: nothing is made before the first list.
+    pub(super) fn is_inherited(&self, uid: &str) -> bool {
+        self.inherited.as_ref().is_some_and(|inherited| inherited.contains(uid))
     }
 
     /// A Pod as the answer to a call of ours shows it: one that was told gone meanwhile stays gone.

@@ -17,6 +17,9 @@ const PULL: Duration = Duration::from_secs(5 * 60);
 const NO_SUCH_IMAGE: Duration = Duration::from_secs(30);
 /// A Secret or ConfigMap of the template may be on its way.
 const CONFIGURATION: Duration = Duration::from_secs(30);
+/// Why a Pod never starts whose maker did not live to write its Secret.
+pub(super) const WITHOUT_SECRET: &str =
+    "the Secret of its Pod does not exist: whoever made the Pod was ended before the Secret was made";
 /// Our own Secret follows its Pod within a second, unless whoever made the Pod did not live to write it.
 const OUR_SECRET: Duration = Duration::from_secs(30);
 /// A kubelet that was restarted is back within this time.
@@ -201,8 +204,7 @@ pub(super) fn longest_placing(pending: Duration) -> Duration {
 fn preparing(pod: &Seen, event: &Told, about: &Circumstances<'_>) -> ExecutorState {
     let secret = format!("secret \"{}\" not found", pod.name);
     if event.message.contains(&secret) {
-        let what = "the Secret of its Pod does not exist: whoever made the Pod was ended before the Secret was made";
-        return held_up(about.stands, OUR_SECRET, Reason::BackendUnavailable, what);
+        return held_up(about.stands, OUR_SECRET, Reason::BackendUnavailable, WITHOUT_SECRET);
     }
     held_up(about.stands, about.pending, Reason::ConfigError, &words(&event.reason, &event.message))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::ListParams;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -55,11 +55,13 @@ fn begin_due(shared: &Arc<Shared>, running: &mut JoinSet<()>) -> Instant {
     let mut next = now + IDLE;
     for pod in pods {
         let surplus = is_surplus(shared, &pod);
+        let inherited = shared.observatory.store().is_inherited(&pod.uid);
         let record = shared.record(&pod).ok();
         let begun = shared.with_care(&pod.uid, |care| {
             care.watch(&pod, now);
             let mut chores = care.chores(&pod, record, now);
             chores.extend((surplus && !care.dismissed).then_some(Chore::Dismiss));
+            chores.extend((inherited && care.may_lack_secret(&pod, record, now)).then_some(Chore::FindSecret));
             care.busy.extend(&chores);
             next = next.min(care.next_look(&pod, record, now).unwrap_or(next));
             chores
@@ -85,6 +87,7 @@ async fn carry_out(shared: &Arc<Shared>, pod: &Arc<Seen>, chore: Chore) {
     match chore {
         Chore::Bind => bind(shared, pod).await,
         Chore::DropSecret => drop_secret(shared, pod).await,
+        Chore::FindSecret => find_secret(shared, pod).await,
         Chore::ReadEvents => read_events(shared, pod).await,
         Chore::Dismiss => dismiss(shared, pod).await,
     }
@@ -135,7 +138,7 @@ async fn drop_secret(shared: &Shared, pod: &Seen) {
     let dropped = match known {
         Secret::Written(uid @ Some(_)) => delete_secret(shared, pod, uid).await,
         Secret::Gone => Ok(()),
-        Secret::Written(None) | Secret::Unknown => find_and_delete_secret(shared, pod).await,
+        Secret::Written(None) | Secret::Missing | Secret::Unknown => find_and_delete_secret(shared, pod).await,
     };
     shared.with_care(&pod.uid, |care| match dropped {
         Ok(()) => {
@@ -151,18 +154,38 @@ async fn drop_secret(shared: &Shared, pod: &Seen) {
     });
 }
 
+/// Whether an earlier process lived to make the Secret of a Pod that it made: without it the Pod never starts, and holds
+/// its slot until somebody says so. A create that is still on its way comes too late: it goes with the Pod.
+async fn find_secret(shared: &Shared, pod: &Seen) {
+    let found = shared.cluster.within(shared.secrets.get_metadata(&pod.name)).await;
+    let missing = shared.with_care(&pod.uid, |care| {
+        // Whoever made it meanwhile knows better.
+        if care.secret != Secret::Unknown {
+            return false;
+        }
+        match found {
+            Ok(found) if is_owned_by(&found.metadata, pod) => care.secret = Secret::Written(found.metadata.uid),
+            Err(refusal) if refusal.is_not_found() => care.secret = Secret::Missing,
+            Ok(_) | Err(_) => care.failed(Instant::now()),
+        }
+        care.secret == Secret::Missing
+    });
+    if missing {
+        shared.observatory.nudge();
+    }
+}
+
+fn is_owned_by(secret: &ObjectMeta, pod: &Seen) -> bool {
+    secret.owner_references.iter().flatten().any(|owner| owner.uid == pod.uid)
+}
+
 /// Of a Pod that a former process claimed. One that is another Pod's stays.
 async fn find_and_delete_secret(shared: &Shared, pod: &Seen) -> Result<(), Refusal> {
     match shared.cluster.within(shared.secrets.get_metadata(&pod.name)).await {
-        Ok(found) => {
-            let owners = found.metadata.owner_references.unwrap_or_default();
-            match found.metadata.uid {
-                Some(uid) if owners.iter().any(|owner| owner.uid == pod.uid) => {
-                    delete_secret(shared, pod, Some(uid)).await
-                }
-                _ => Ok(()),
-            }
+        Ok(found) if is_owned_by(&found.metadata, pod) && found.metadata.uid.is_some() => {
+            delete_secret(shared, pod, found.metadata.uid).await
         }
+        Ok(_) => Ok(()),
         Err(refusal) if refusal.is_not_found() => Ok(()),
         Err(refusal) => Err(refusal),
     }

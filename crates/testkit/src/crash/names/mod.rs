@@ -1,6 +1,7 @@
-//! What the boundaries of one-host mode are called: Gitea's calls by method, job and content, changes of the state folder
-//! by system call and path. A name must be the same in every run of a scene.
+//! What boundaries are called: Gitea's calls by method, job and content, those of Kubernetes by verb, kind and job, changes
+//! of the state folder by system call and path. A name must be the same in every run of a scene.
 
+pub(super) mod kubernetes;
 pub(super) mod nats;
 
 use std::sync::Arc;
@@ -73,9 +74,13 @@ fn of_part(cast: &Cast, part: &str) -> String {
     {
         return format!("{draft}.N");
     }
-    const EXECUTOR: &str = "gitea-task-";
-    let Some((before, name)) = part.split_once(EXECUTOR) else { return part.to_owned() };
-    let Some((task, rest)) = name.split_once('-') else { return part.to_owned() };
-    let (Ok(task), Some((_, epoch))) = (task.parse(), rest.rsplit_once("-e")) else { return part.to_owned() };
-    format!("{before}{}-e{epoch}", cast.job_of_task(task))
+    of_executor(cast, part).unwrap_or_else(|| part.to_owned())
+}
+
+/// `…gitea-task-7-abc-e1` is `…JOB-e1`; none where no executor is named.
+fn of_executor(cast: &Cast, text: &str) -> Option<String> {
+    let (before, name) = text.split_once("gitea-task-")?;
+    let (task, rest) = name.split_once('-')?;
+    let (_, epoch) = rest.rsplit_once("-e")?;
+    Some(format!("{before}{}-e{epoch}", cast.job_of_task(task.parse().ok()?)))
 }

@@ -13,6 +13,21 @@ use crate::kubernetes::shared::Shared;
 use crate::kubernetes::store::{Key, Store};
 use crate::real::leash::Leash;
 
+/// What somebody else does to a Pod, or the node that it runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// `kubectl delete`: its container is told to end, and gets its grace.
+    Deleted,
+    /// `kubectl delete --force`: it is gone at once, with its phase as it was.
+    Forced,
+    /// The kubelet evicts it.
+    Evicted,
+    /// The kernel ends its container for want of memory.
+    OutOfMemory,
+    /// A more important Pod takes its place.
+    Preempted,
+}
+
 /// The hands on the cluster's own programs. Methods that name a Pod panic if it does not exist.
 #[derive(Clone, Copy)]
 pub struct Kubelet<'a> {
@@ -111,16 +126,7 @@ impl Kubelet<'_> {
 
     /// The kubelet evicts a Pod: Failed, and it stays.
     pub fn evict(&self, name: &str, message: &str) {
-        self.on(name, |machine, store, key, pod| {
-            machine.kill(meta::uid(pod));
-            store.edit(key, |pod| {
-                pod::because(pod, "Evicted", message);
-                pod::condition(pod, "DisruptionTarget", "True", "TerminationByKubelet", message);
-                pod::terminated(pod, &End::exit(137));
-                pod::finished(pod, &End::exit(137));
-            });
-            tell(store, pod, Source::Kubelet, "Warning", "Evicted", message);
-        });
+        self.on(name, |machine, store, key, pod| evict(machine, store, key, pod, message));
     }
 
     /// `activeDeadlineSeconds` of a Pod are over now.
@@ -130,11 +136,28 @@ impl Kubelet<'_> {
 
     /// A more important Pod takes its place: `DisruptionTarget`, then an ordinary deletion.
     pub fn preempt(&self, name: &str) {
-        self.on(name, |_, store, key, pod| {
-            let message = "default-scheduler: preempting to accommodate a higher priority pod";
-            disrupt(store, key, "PreemptionByScheduler", message);
-            tell(store, pod, Source::Scheduler, "Normal", "Preempted", message);
-        });
+        self.on(name, |_, store, key, pod| preempt(store, key, pod));
+    }
+
+    /// Something befalls a Pod that runs; false: there is none of this name (any more).
+    #[must_use]
+    pub fn befalls(&self, name: &str, fate: Fate) -> bool {
+        self.try_on(name, |machine, store, key, pod| {
+            if !pod::has_started(pod) || meta::is_going(pod) {
+                return false;
+            }
+            match fate {
+                Fate::Deleted => drop(deletion::delete(store, (key.0, &key.1, &key.2), &Options::default())),
+                Fate::Forced => drop(store.remove(key, pod.clone())),
+                Fate::Evicted => evict(machine, store, key, pod, "The node was low on resource: memory."),
+                Fate::OutOfMemory => {
+                    machine.container_ended(store, key, pod, End::because(137, "OOMKilled", ""));
+                }
+                Fate::Preempted => preempt(store, key, pod),
+            }
+            true
+        })
+        .unwrap_or_default()
     }
 
     /// Adds an empty, ready node.
@@ -204,13 +227,34 @@ impl Kubelet<'_> {
     }
 
     fn on(&self, name: &str, act: impl FnOnce(&mut Machine, &mut Store, &Key, &Value)) {
-        self.shared.change(|world| {
-            let pod = world.store.all(Resource::Pods, "").find(|pod| meta::name(pod) == name).cloned();
-            let Some(pod) = pod else { panic!("the cluster has no Pod {name}") };
-            let key = (Resource::Pods, meta::namespace(&pod).to_owned(), name.to_owned());
-            act(&mut world.machine, &mut world.store, &key, &pod);
-        });
+        assert!(self.try_on(name, act).is_some(), "the cluster has no Pod {name}");
     }
+
+    /// None where there is no Pod of this name.
+    fn try_on<T>(&self, name: &str, act: impl FnOnce(&mut Machine, &mut Store, &Key, &Value) -> T) -> Option<T> {
+        self.shared.change(|world| {
+            let pod = world.store.all(Resource::Pods, "").find(|pod| meta::name(pod) == name).cloned()?;
+            let key = (Resource::Pods, meta::namespace(&pod).to_owned(), name.to_owned());
+            Some(act(&mut world.machine, &mut world.store, &key, &pod))
+        })
+    }
+}
+
+fn evict(machine: &mut Machine, store: &mut Store, key: &Key, pod: &Value, message: &str) {
+    machine.kill(meta::uid(pod));
+    store.edit(key, |pod| {
+        pod::because(pod, "Evicted", message);
+        pod::condition(pod, "DisruptionTarget", "True", "TerminationByKubelet", message);
+        pod::terminated(pod, &End::exit(137));
+        pod::finished(pod, &End::exit(137));
+    });
+    tell(store, pod, Source::Kubelet, "Warning", "Evicted", message);
+}
+
+fn preempt(store: &mut Store, key: &Key, pod: &Value) {
+    let message = "default-scheduler: preempting to accommodate a higher priority pod";
+    disrupt(store, key, "PreemptionByScheduler", message);
+    tell(store, pod, Source::Scheduler, "Normal", "Preempted", message);
 }
 
 impl Machine {

@@ -75,9 +75,7 @@ pub(super) fn launch(store: &Store, pod: &Value, workload: &Workload) -> Launch 
         files.extend(secret_files(store, pod, volume, &place));
         places.push((path, place.display().to_string()));
     }
-    // The longest first: one mount may lie in another.
-    places.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
-    let placed = |value: &str| places.iter().fold(value.to_owned(), |text, (path, place)| text.replace(path, place));
+    let placed = |value: &str| placed(value, &places);
     let variables = container["env"].as_array().into_iter().flatten();
     let variables = variables.map(|each| (text(each, "/name").to_owned(), placed(&value(store, pod, each))));
     let environment = variables.chain(workload.environment.iter().cloned()).collect();
@@ -85,6 +83,20 @@ pub(super) fn launch(store: &Store, pod: &Value, workload: &Workload) -> Launch 
     let arguments = arguments.map(|each| placed(each.as_str().unwrap_or_default())).collect();
     let (uid, program) = (meta::uid(pod).to_owned(), workload.program.clone());
     Launch { uid, program, arguments, environment, folder, files, user: workload.user }
+}
+
+/// A text with the places of mounts for their paths, the longest where one mount lies in another. What was put in is not
+/// looked at again: a place may hold the path of another mount.
+fn placed(text: &str, places: &[(String, String)]) -> String {
+    let (mut done, mut rest) = (String::new(), text);
+    loop {
+        let found = places.iter().filter_map(|(path, place)| Some((rest.find(path)?, path.len(), place)));
+        let Some((at, length, place)) = found.min_by_key(|(at, length, _)| (*at, std::cmp::Reverse(*length))) else {
+            return done + rest;
+        };
+        done = done + &rest[..at] + place;
+        rest = &rest[at + length..];
+    }
 }
 
 fn secret_files(store: &Store, pod: &Value, volume: &Value, place: &Path) -> Vec<File> {
@@ -150,5 +162,19 @@ impl Launch {
             own(&file.path)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_in_a_place_is_none_of_a_mount() {
+        let places = [("/tmp", "/t/tmp/a/tmp"), ("/run/spire", "/t/tmp/a/spire"), ("/run", "/t/tmp/a/run")];
+        let places = places.map(|(path, place)| (path.to_owned(), place.to_owned()));
+        let placed = |text| placed(text, &places);
+        assert_eq!(placed("unix:///run/spire/s,/run/x"), "unix:///t/tmp/a/spire/s,/t/tmp/a/run/x");
+        assert_eq!((placed("/tmp"), placed("none")), ("/t/tmp/a/tmp".to_owned(), "none".to_owned()));
     }
 }

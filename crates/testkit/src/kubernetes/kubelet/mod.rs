@@ -15,7 +15,7 @@ mod react;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-pub use act::Kubelet;
+pub use act::{Fate, Kubelet};
 pub use plan::{Plan, Timing};
 pub use process::Workload;
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use testkit::real::{Client, Daemon, GiteaServer, Settings, Standalone, workplace};
+use testkit::real::{Client, Daemon, GiteaServer, Settings, Standalone, Word, workplace};
 
 use super::figure::Figure;
 use crate::provision::{self, Part};
@@ -82,6 +82,7 @@ pub(super) async fn measure(program: &Path, rounds: usize, jobs: usize) -> anyho
 
 async fn start_ours(program: &Path, client: &Client, dir: &Path) -> anyhow::Result<Standalone> {
     let settings = Settings {
+        word: Word::Standalone,
         program: program.to_owned(),
         capacity: CAPACITY,
         labels: vec![Side::Ours.label().to_owned()],

@@ -145,6 +145,28 @@ async fn reasons_of_real_statuses() {
     assert!(matches!(state, ExecutorState::Failed(Failure { reason: Reason::ExecutorOom, .. })), "{state:?}");
 }
 
+/// NEW-148, NEW-61, T5: whoever made a Pod was ended before its Secret was made. The next process knows at once that it never
+/// starts, and not after a patience that begins anew with every process; a Pod with its Secret goes on.
+#[tokio::test]
+async fn a_pod_that_was_left_without_its_secret() {
+    let world = World::start().await;
+    let first = world.controller();
+    world.cluster.kubelet().usually(Plan::Creating);
+    assert_eq!(first.ensure(launch(7)).await, Ok(Ensured::NotYet));
+    world.cluster.fail(On::call(Verb::Create, Resource::Secrets), Fault::internal());
+    first.ensure(launch(8)).await.unwrap_err();
+    drop(first);
+    let second = world.controller();
+    let lost = |state: Option<ExecutorState>| match state {
+        Some(ExecutorState::Failed(failure)) => failure.reason == Reason::BackendUnavailable,
+        _ => false,
+    };
+    until("it is given up", async || lost(state(&second, &name(8)).await)).await;
+    until("both were looked for", async || world.cluster.count(Verb::Get, Resource::Secrets) >= 2).await;
+    let other = state(&second, &name(7)).await;
+    assert!(matches!(other, Some(ExecutorState::Pending | ExecutorState::HeldUp(_))), "{other:?}");
+}
+
 /// NEW-54, POD-13: a new process finds what an earlier one made, and gives it what it has not got yet.
 #[tokio::test]
 async fn a_new_process_takes_over() {
