@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::assignment::Assignment;
 use domain::id::{AssignmentId, Epoch};
-use domain::lifecycle::{Action, Event, Life, Limits, Phase, Wants, happenings};
+use domain::lifecycle::{Action, Event, Executor, Life, Limits, Phase, Wants, happenings};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -87,6 +87,15 @@ pub struct Listed {
     pub at: Timestamp,
     /// What it showed, strays included.
     pub executors: BTreeSet<(AssignmentId, Epoch)>,
+}
+
+/// Whether an executor is still being made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BeingMade {
+    /// The call that makes it is under way: that a list does not show it proves nothing.
+    Yes,
+    /// It was there.
+    No,
 }
 
 /// How much a new process knows of what exists.
@@ -299,6 +308,38 @@ impl Board {
     pub fn view(&self, id: AssignmentId) -> Option<View> {
         let now = self.now();
         self.lock().get(&id).map(|entry| entry.view(id, now, &self.limits))
+    }
+
+    /// Reads something off one life, which is not copied for it: what is asked at every call and every few seconds of each
+    /// of thousands.
+    #[must_use]
+    pub fn read<T>(&self, id: AssignmentId, look: impl FnOnce(&Life) -> T) -> Option<T> {
+        self.lock().get(&id).map(|entry| look(&entry.life))
+    }
+
+    /// The card of a life and its current incarnation.
+    #[must_use]
+    pub fn incarnation(&self, id: AssignmentId) -> Option<(Option<Arc<Card>>, Epoch)> {
+        self.lock().get(&id).map(|entry| (entry.card.clone(), entry.life.epoch()))
+    }
+
+    /// The lives with an executor, as far as is known, with its incarnation.
+    #[must_use]
+    pub fn with_executors(&self) -> Vec<(AssignmentId, Epoch, BeingMade)> {
+        let entries = self.lock();
+        let with_one = entries.iter().filter(|(_, entry)| entry.life.executor() != Executor::Absent);
+        let read = |(&id, entry): (&AssignmentId, &Entry)| {
+            let being_made = if *entry.life.phase() == Phase::Creating { BeingMade::Yes } else { BeingMade::No };
+            (id, entry.life.epoch(), being_made)
+        };
+        with_one.map(read).collect()
+    }
+
+    /// Whether to hear that its executor exists is news to a life. Every list says it of each executor again.
+    #[must_use]
+    pub fn is_news(&self, id: AssignmentId, epoch: Epoch) -> bool {
+        let old = |life: &Life| life.epoch() != epoch || life.executor() != Executor::Absent;
+        !self.read(id, old).unwrap_or(true)
     }
 
     /// All lives as a room sees them, in the order of their numbers.

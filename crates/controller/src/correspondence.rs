@@ -84,7 +84,7 @@ impl<'a> Correspondence<'a> {
     ///
     /// See [`GiteaError`].
     pub async fn next_row(&self) -> Result<u64, GiteaError> {
-        match self.board.view(self.id).map(|view| view.life.log().next_row()) {
+        match self.board.read(self.id, |life| life.log().next_row()) {
             Some(Some(index)) => Ok(index),
             _ => self.rows(0, &[]).await,
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use domain::backoff::Backoff;
 use domain::executor_api::ExecutorExit;
 use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, assignment_of_name, executor_name};
-use domain::lifecycle::{Event, Executor, Life, Phase};
+use domain::lifecycle::{Event, Life};
 use domain::metadata::{ExecutorRecord, Mark};
 use domain::reason::Reason;
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, BackendError, ExecutorState, Exit, Failure, Observed};
 use crate::backoff::backoff;
-use crate::board::{Board, Card, Listed, Recovery, Strays};
+use crate::board::{BeingMade, Board, Card, Listed, Recovery, Strays};
 use crate::facade::{Facade, Inherited};
 use crate::gitea::{Gitea, Lane};
 use crate::ops::Ops;
@@ -178,16 +178,10 @@ impl Reap {
 
     async fn pass(self: &Arc<Self>) -> Result<(), BackendError> {
         // Who existed before the list was begun; only of those can the list prove absence.
-        let before: BTreeMap<AssignmentId, (Epoch, Phase)> = self
-            .board
-            .views()
-            .into_iter()
-            .filter(|view| view.life.executor() != Executor::Absent)
-            .map(|view| (view.id, (view.life.epoch(), view.life.phase().clone())))
-            .collect();
+        let before = self.board.with_executors();
         let (fenced_before, begun) = (self.board.strays(), self.board.now());
         let mut objects = self.backend.list().await?;
-        self.resting().retain(|name, _| objects.iter().any(|object| object.name == *name));
+        self.forget_rests(&objects);
         newest_first(&mut objects);
         let mut seen = BTreeSet::new();
         let mut strays = Strays::default();
@@ -198,8 +192,7 @@ impl Reap {
                     strays.unreadable.insert(object.name.clone(), why);
                 }
                 Ok(record) => {
-                    let (record, name) = (record.clone(), object.name.clone());
-                    if self.meet(&record, &name, object.state) == Met::Stray {
+                    if self.meet(record, &object.name, object.state) == Met::Stray {
                         strays.fenced.insert((record.id, record.epoch));
                     }
                     seen.insert((record.id, record.epoch));
@@ -214,11 +207,11 @@ impl Reap {
         let exists = |id, epoch| {
             seen.contains(&(id, epoch)) || strays.unreadable.contains_key(&executor_name(id, &self.instance, epoch))
         };
-        let absent: Vec<_> = before.into_iter().filter(|(id, (epoch, _))| !exists(*id, *epoch)).collect();
+        let absent: Vec<_> = before.into_iter().filter(|(id, epoch, _)| !exists(*id, *epoch)).collect();
         self.note_strays(strays, &fenced_before);
         self.board.set_listed(Listed { at: begun, executors: seen });
-        for (id, (epoch, phase)) in absent {
-            if phase != Phase::Creating && self.board.epoch(id) == Some(epoch) {
+        for (id, epoch, being_made) in absent {
+            if being_made == BeingMade::No && self.board.epoch(id) == Some(epoch) {
                 self.board.apply(id, Event::ExecutorAbsent);
             }
         }
@@ -230,20 +223,21 @@ impl Reap {
     /// Tells the life of an object what is seen of it.
     fn meet(self: &Arc<Self>, record: &ExecutorRecord, name: &str, state: ExecutorState) -> Met {
         let id = record.id;
-        let known = self.board.view(id);
-        let Some(view) = known else {
+        let Some((card, epoch)) = self.board.incarnation(id) else {
             let lane = Lane::new(Arc::clone(&self.gitea), id.task());
             let life = Life::found_executor(record, self.board.now());
             self.board.insert(id, Some(Card::of_executor(record)), lane, life);
             executor_transition(ExecutorEvent::Adopted, &self.subject(id), name, None, Detail::default());
+            // What its object says may be its end already: no event but this one would move it on before the next beat.
+            self.board.apply(id, Event::ExecutorSeen { epoch: record.epoch });
             self.tell(record, name, state);
             return Met::Known;
         };
         // A life without a card was refused and never had an executor.
-        let older_life = view.card.as_ref().is_none_or(|card| card.digest != record.digest);
-        if older_life || record.epoch != view.life.epoch() {
+        let older_life = card.is_none_or(|card| card.digest != record.digest);
+        if older_life || record.epoch != epoch {
             // A fenced incarnation, or an older life of this number: nothing of it is forwarded any more.
-            if view.life.epoch() > record.epoch || older_life {
+            if epoch > record.epoch || older_life {
                 self.remove(self.subject_of(record), name.to_owned(), Removed::Fenced);
             }
             return Met::Stray;
@@ -268,11 +262,11 @@ impl Reap {
         let (id, epoch) = (record.id, record.epoch);
         let event = match state {
             ExecutorState::Pending | ExecutorState::Running => {
-                self.board.apply(id, Event::ExecutorSeen { epoch });
+                self.is_there(id, epoch);
                 return;
             }
             ExecutorState::HeldUp(what) => {
-                self.board.apply(id, Event::ExecutorSeen { epoch });
+                self.is_there(id, epoch);
                 self.board.apply(id, Event::WaitsFor { what });
                 return;
             }
@@ -288,6 +282,12 @@ impl Reap {
             self.bury(record.clone(), name.to_owned(), event);
         } else {
             self.board.apply(id, event);
+        }
+    }
+
+    fn is_there(&self, id: AssignmentId, epoch: Epoch) {
+        if self.board.is_news(id, epoch) {
+            self.board.apply(id, Event::ExecutorSeen { epoch });
         }
     }
 
@@ -379,6 +379,15 @@ impl Reap {
 
     fn resting(&self) -> MutexGuard<'_, BTreeMap<String, Rest>> {
         self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An object that is gone rests no more.
+    fn forget_rests(&self, objects: &[Observed]) {
+        let mut resting = self.resting();
+        if !resting.is_empty() {
+            let there: BTreeSet<&str> = objects.iter().map(|object| object.name.as_str()).collect();
+            resting.retain(|name, _| there.contains(name.as_str()));
+        }
     }
 
     /// Work on this object failed: the next piece is begun after a pause, whatever the others do.

@@ -11,6 +11,7 @@ pub mod pod;
 pub(crate) mod samples;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::capability::Capability;
@@ -92,7 +93,7 @@ pub struct Observed {
     /// `<assignment>-<instance>-e<epoch>`.
     pub name: String,
     /// Its metadata, or why it is in quarantine.
-    pub record: Result<ExecutorRecord, Unreadable>,
+    pub record: Result<Arc<ExecutorRecord>, Unreadable>,
     /// What it does.
     pub state: ExecutorState,
 }

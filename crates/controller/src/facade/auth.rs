@@ -15,12 +15,13 @@ use domain::executor_api::{ASSIGNMENT_HEADER, CAPABILITY_HEADER, READY_PATH, REP
 use domain::id::{AssignmentId, Epoch, InstanceId};
 use domain::identity::SpiffeId;
 use domain::last_report::{LastReport, Unopened};
+use domain::lifecycle::Life;
 use domain::metadata::ExecutorRecord;
 
 use super::answer;
 use super::connection::Line;
 use super::shares::Shares;
-use crate::board::{Board, Recovery, View};
+use crate::board::{Board, Recovery};
 use crate::ops::Ops;
 use crate::rotation::Ring;
 
@@ -135,8 +136,9 @@ impl Gate {
     /// Whether nothing that this caller says changes anything any more: fenced, gone, expired, or past the grace of its
     /// end (NEW-103).
     pub(super) fn is_over(&self, caller: Caller) -> bool {
-        let current = |view: View| view.life.epoch() == caller.epoch && !view.wants.removal;
-        !caller.is_live() || !self.board.view(caller.id).is_some_and(current)
+        let (now, limits) = (self.board.now(), self.board.limits());
+        let current = |life: &Life| life.epoch() == caller.epoch && !life.wants(now, limits).removal;
+        !caller.is_live() || !self.board.read(caller.id, current).unwrap_or_default()
     }
 
     /// The caller, or the one word for what is missing.

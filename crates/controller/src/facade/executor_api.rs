@@ -23,7 +23,7 @@ const DETAIL_LIMIT: usize = 500;
 /// `GET` of the readiness route: assignment, capability and identity were checked by the layer; loads nothing else.
 /// An incarnation that was followed by another one is none that may start.
 pub(super) async fn ready(State(facade): State<Arc<Facade>>, Extension(caller): Extension<Caller>) -> Response {
-    let current = facade.board.view(caller.id()).is_some_and(|view| view.life.epoch() == caller.epoch());
+    let current = facade.board.epoch(caller.id()) == Some(caller.epoch());
     if caller.is_live() && current { StatusCode::OK.into_response() } else { answer::unauthenticated("assignment") }
 }
 

@@ -37,7 +37,7 @@ impl proto::RunnerService for Service {
         request: ServiceRequest<'_, proto::DeclareRequest>,
     ) -> ServiceResult<proto::DeclareResponse> {
         let caller = caller(&ctx)?;
-        let alive = self.0.board.view(caller.id()).is_some_and(|view| view.life.may_work(caller.epoch()));
+        let alive = self.0.board.read(caller.id(), |life| life.may_work(caller.epoch())).unwrap_or_default();
         if !caller.is_live() || !alive {
             return Err(nothing_to_do());
         }

@@ -65,6 +65,13 @@ impl Refusal {
         Self { kind: RefusalKind::Unavailable, message, retry_after: None }
     }
 
+    /// The call was not begun: those before it took longer than `limit`.
+    #[must_use]
+    pub fn crowded(limit: Duration) -> Self {
+        let message = format!("the Kubernetes API answers none of the calls under way within {} s", limit.as_secs());
+        Self { kind: RefusalKind::Unavailable, message, retry_after: None }
+    }
+
     /// It is not there.
     #[must_use]
     pub fn is_not_found(&self) -> bool {

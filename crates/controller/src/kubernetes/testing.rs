@@ -12,5 +12,5 @@ pub(crate) fn connect(double: &Kubernetes, namespace: &str) -> Cluster {
     namespace.clone_into(&mut config.default_namespace);
     config.auth_info = serde_json::from_value(serde_json::json!({"token": double.token()})).unwrap();
     config.default_retry = false;
-    Cluster { client: config.try_into().unwrap(), namespace: namespace.to_owned() }
+    Cluster::of(config.try_into().unwrap(), namespace)
 }

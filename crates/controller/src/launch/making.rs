@@ -90,7 +90,7 @@ impl Launch {
         let turn = lane.turn().await;
         // Whoever had the turn before may have heard of its end: then nothing more is asked (NEW-163).
         let creating = |life: &Life| life.epoch() == epoch && *life.phase() == Phase::Creating;
-        if !self.board.view(id).is_some_and(|view| creating(&view.life)) {
+        if !self.board.read(id, creating).unwrap_or_default() {
             return Ok(false);
         }
         let answer = Correspondence::new(&self.board, id, &turn).state(proto::UpdateTaskRequest::default()).await?;

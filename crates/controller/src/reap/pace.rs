@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 /// Whoever waits for the room waits for this at most.
 const LONGEST: Duration = Duration::from_millis(250);
-/// It rests so many times as long as it worked.
-const TIMES: u32 = 3;
+/// It rests so many times as long as it worked: a tenth of a core is the most that it takes.
+const TIMES: u32 = 9;
 /// What took less costs nothing worth a rest.
-const SHORT: Duration = Duration::from_millis(1);
+const SHORT: Duration = Duration::from_micros(100);
 
 /// One look at everything. It costs as much as there are lives, and a busy controller changes more often than it could
 /// look: after each the room rests the longer the longer it took, and sees in one what changed meanwhile.
@@ -43,8 +43,8 @@ mod tests {
     #[test]
     fn the_longer_it_took_the_longer_it_rests() {
         let after = |micros| rest_after(Duration::from_micros(micros));
-        assert_eq!(after(300), Duration::ZERO);
-        assert_eq!(after(20_000), Duration::from_millis(60));
+        assert_eq!(after(60), Duration::ZERO);
+        assert_eq!(after(2_000), Duration::from_millis(18));
         assert_eq!(after(10_000_000), LONGEST);
     }
 }

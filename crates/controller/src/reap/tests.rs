@@ -11,7 +11,7 @@ fn the_later_epoch_is_met_first() {
     let object = |epoch: Epoch, task: &[u8]| Observed {
         name: executor_name("gitea-task-7".parse().unwrap(), &"f66f031b".parse().unwrap(), epoch),
         state: ExecutorState::Running,
-        record: Ok(ExecutorRecord {
+        record: Ok(Arc::new(ExecutorRecord {
             id: "gitea-task-7".parse().unwrap(),
             instance: "f66f031b".parse().unwrap(),
             backend: Kind::Local,
@@ -26,7 +26,7 @@ fn the_later_epoch_is_met_first() {
             interrupted_at: None,
             steps: None,
             terminal: false,
-        }),
+        })),
     };
     let newer = Epoch::FIRST.next();
     let mut objects = vec![object(Epoch::FIRST, b"older"), object(newer, b"newer")];

@@ -74,12 +74,13 @@ impl StepRecords {
         self
     }
 
-    /// A step changed its state, not only its row count: worth keeping on the object.
+    /// A step changed its state, not only its row count or its times: worth keeping on the object, which costs a call of
+    /// the backend and keeps the runner waiting (NEW-27: no finished step is set back to running). The official runner
+    /// never moves a time that it has said.
     #[must_use]
     pub fn differs_in_state(&self, other: &Self) -> bool {
-        let state =
-            |records: &Self| -> Vec<_> { records.0.iter().map(|s| (s.outcome, s.started, s.stopped)).collect() };
-        state(self) != state(other)
+        let state = |step: &StepRecord| (step.outcome, step.started.is_some(), step.stopped.is_some());
+        !self.0.iter().map(state).eq(other.0.iter().map(state))
     }
 
     /// The text kept on the object.
@@ -152,6 +153,21 @@ impl Outcome {
 mod tests {
     #![expect(clippy::expect_used, reason = "tests")]
     use super::*;
+
+    /// NEW-27: a step that starts, stops or ends is worth a record; rows that are added and a start that moves are not.
+    #[test]
+    fn a_state_is_no_time() {
+        let at = |ms| Some(Timestamp::from_millisecond(ms).expect("in range"));
+        let one = |outcome, started, stopped, log_length| {
+            StepRecords::new(vec![StepRecord { outcome, started, stopped, log_index: 0, log_length }])
+        };
+        let runs = one(None, at(1), None, 2);
+        assert!(!runs.differs_in_state(&one(None, at(2), None, 9)));
+        let ended = one(Some(Outcome::Success), at(1), at(3), 2);
+        for other in [one(None, None, None, 2), one(None, at(1), at(2), 2), ended, StepRecords::default()] {
+            assert!(runs.differs_in_state(&other), "{other:?}");
+        }
+    }
 
     /// NEW-27: what is kept on the object comes back as it was, and garbage is no steps.
     #[test]

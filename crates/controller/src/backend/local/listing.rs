@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use domain::id::{Backend as BackendKind, assignment_of_name, executor_name};
 use domain::metadata::{ExecutorRecord, Unreadable};
@@ -22,7 +23,7 @@ pub(super) fn observe_all(executors: &Path) -> io::Result<Vec<Observed>> {
             let record = read_record(&folder, &name);
             // A folder may have gone between the two, which is not a quarantine.
             if folder.exists() {
-                all.push(Observed { name, record, state });
+                all.push(Observed { name, record: record.map(Arc::new), state });
             }
         }
     }

@@ -23,7 +23,7 @@ pub(super) async fn delete(shared: &Arc<Shared>, name: &str) -> Result<(), Backe
     let found = shared.find(name).await.map_err(|refusal| transient(&format!("find Pod {name}"), refusal))?;
     let Some(pod) = found else { return Ok(()) };
     // A foreign one that has the name is not ours to remove (NEW-2).
-    if !shared.selects(&pod.labels) {
+    if !shared.owns(&pod) {
         return Ok(());
     }
     remove(shared, &pod).await?;
@@ -42,9 +42,9 @@ pub(super) async fn remove(shared: &Arc<Shared>, pod: &Seen) -> Result<(), Backe
         propagation_policy: Some(PropagationPolicy::Background),
         ..only_this(Some(pod.uid.clone()))
     };
-    match shared.cluster.within(shared.pods.delete(&pod.name, &params)).await {
-        Ok(answer) => {
-            if let Some(pod) = answer.left() {
+    match shared.pods.delete(&pod.name, &params).await {
+        Ok(left) => {
+            if let Some(pod) = left {
                 shared.observatory.put(pod);
             }
             Ok(())

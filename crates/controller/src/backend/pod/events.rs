@@ -1,6 +1,11 @@
-//! Kubernetes events on executors' Pods, and those that warn on the Lease too (NEW-143).
+//! Kubernetes events on executors' Pods, for whoever looks at the Pod, and those that warn on the Lease too (NEW-143). Best
+//! effort: one that cannot be written is not missed.
+//!
+//! No job waits for one, so they never stand in the way of a call that a job does wait for: they are written one after the
+//! other, at a kubelet's own pace, with the time at which each happened.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::metadata::{ExecutorRecord, Mark, Unreadable};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -8,6 +13,7 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::Shared;
 use super::seen::{Container, Seen};
@@ -17,6 +23,38 @@ use crate::kubernetes::{self, Refusal};
 use crate::telemetry::events::{Subject, executor_log};
 
 const WARNING: &str = "Warning";
+/// So many wait to be written; what comes beyond them is left out.
+const WAITING: usize = 2048;
+/// Between two that are written: no more than 50 a second, as kubelets do by default (`eventRecordQPS`).
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// An event that is to be written.
+pub(super) struct Note {
+    pod: Arc<Seen>,
+    word: Word,
+    more: String,
+    at: Timestamp,
+}
+
+/// Where events are laid down, and from where they are written.
+pub(super) fn desk() -> (Sender<Note>, Receiver<Note>) {
+    mpsc::channel(WAITING)
+}
+
+/// Writes them for ever.
+pub(super) async fn write(shared: &Shared, mut notes: Receiver<Note>) {
+    while let Some(note) = notes.recv().await {
+        let event = event(shared.cluster.namespace(), &note);
+        let mut told = shared.cluster.within(shared.events.create(&PostParams::default(), &event)).await.map(drop);
+        if note.word.kind() == WARNING {
+            told = told.and(tell_at_lease(shared, &note).await);
+        }
+        if let Err(refusal) = told {
+            went_wrong(&refusal, "events of executors are not written");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
 
 /// What happened to an executor, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,12 +101,12 @@ impl Word {
     }
 }
 
-pub(super) fn created(shared: &Arc<Shared>, pod: &Seen) {
+pub(super) fn created(shared: &Shared, pod: &Arc<Seen>) {
     tell(shared, pod, Word::Created, "");
 }
 
 /// The claim and the end are marks.
-pub(super) fn marked(shared: &Arc<Shared>, name: &str, mark: &Mark) {
+pub(super) fn marked(shared: &Shared, name: &str, mark: &Mark) {
     let word = match mark {
         Mark::Claimed(_) => Word::Claimed,
         Mark::Terminal => Word::Reported,
@@ -81,7 +119,10 @@ pub(super) fn marked(shared: &Arc<Shared>, name: &str, mark: &Mark) {
 }
 
 /// What a look at it says, with more about it.
-pub(super) fn of_state(record: &Result<&ExecutorRecord, Unreadable>, state: &ExecutorState) -> Option<(Word, String)> {
+pub(super) fn of_state(
+    record: &Result<&Arc<ExecutorRecord>, Unreadable>,
+    state: &ExecutorState,
+) -> Option<(Word, String)> {
     match (record, state) {
         (Err(problem), _) => Some((Word::Quarantined, problem.to_string())),
         (Ok(_), ExecutorState::Failed(Failure { reason, cause })) => Some((Word::Lost, format!("{reason}: {cause}"))),
@@ -93,26 +134,17 @@ pub(super) fn of_state(record: &Result<&ExecutorRecord, Unreadable>, state: &Exe
 }
 
 /// Says it once in the life of this process, with more about it.
-pub(super) fn tell(shared: &Arc<Shared>, pod: &Seen, word: Word, more: &str) {
+pub(super) fn tell(shared: &Shared, pod: &Arc<Seen>, word: Word, more: &str) {
     if !shared.with_care(&pod.uid, |care| care.said.insert(word.reason())) {
         return;
     }
     if word == Word::Lost {
         last_words(pod, more);
     }
-    let event = event(shared.cluster.namespace(), pod, word, more, Timestamp::now());
-    let warned = (word.kind() == WARNING).then(|| (pod.clone(), more.to_owned()));
-    let shared = Arc::clone(shared);
-    tokio::spawn(async move {
-        let Ok(_permit) = shared.calls.acquire().await else { return };
-        let mut told = shared.cluster.within(shared.events.create(&PostParams::default(), &event)).await.map(drop);
-        if let Some((pod, more)) = warned {
-            told = told.and(tell_at_lease(&shared, &pod, word, &more).await);
-        }
-        if let Err(refusal) = told {
-            went_wrong(&refusal, "events of executors are not written");
-        }
-    });
+    let note = Note { pod: Arc::clone(pod), word, more: more.to_owned(), at: Timestamp::now() };
+    if shared.notes.try_send(note).is_err() {
+        tracing::debug!(component = "lifecycle", executor = %pod.name, "too many events wait; one is left out");
+    }
 }
 
 /// The termination message of its container; where it left none, the kubelet takes the end of its log.
@@ -126,26 +158,27 @@ fn last_words(pod: &Seen, how: &str) {
     executor_log(subject.as_ref(), &pod.name, how, end.message.trim());
 }
 
-fn event(namespace: &str, pod: &Seen, word: Word, more: &str, now: Timestamp) -> Event {
-    let about = object("v1", "Pod", namespace, &pod.name, Some(pod.uid.clone()));
-    let said = Said { reason: word.reason(), kind: word.kind(), message: &message(word, more) };
-    kubernetes::events::event(about, &said, now)
+fn event(namespace: &str, note: &Note) -> Event {
+    let about = object("v1", "Pod", namespace, &note.pod.name, Some(note.pod.uid.clone()));
+    let said = Said { reason: note.word.reason(), kind: note.word.kind(), message: &message(note) };
+    kubernetes::events::event(about, &said, note.at)
 }
 
-fn message(word: Word, more: &str) -> String {
-    if more.is_empty() { word.message().to_owned() } else { format!("{}: {more}", word.message()) }
+fn message(note: &Note) -> String {
+    let word = note.word.message();
+    if note.more.is_empty() { word.to_owned() } else { format!("{word}: {}", note.more) }
 }
 
 /// What went wrong with an executor stands at the Lease as well, which outlives the Pod and is where one looks for all of
 /// them. Asked for its UID each time: that is rare, and somebody may have made it anew.
-async fn tell_at_lease(shared: &Shared, pod: &Seen, word: Word, more: &str) -> Result<(), Refusal> {
+async fn tell_at_lease(shared: &Shared, note: &Note) -> Result<(), Refusal> {
     let Some(lease) = &shared.lease else { return Ok(()) };
     let namespace = shared.cluster.namespace();
     let leases: Api<Lease> = Api::namespaced(shared.cluster.client(), namespace);
     let uid = shared.cluster.within(leases.get_metadata(lease)).await?.metadata.uid;
     let about = object("coordination.k8s.io/v1", "Lease", namespace, lease, uid);
-    let message = format!("{}: {}", pod.name, message(word, more));
-    let said = Said { reason: word.reason(), kind: word.kind(), message: &message };
-    let event = kubernetes::events::event(about, &said, Timestamp::now());
+    let message = format!("{}: {}", note.pod.name, message(note));
+    let said = Said { reason: note.word.reason(), kind: note.word.kind(), message: &message };
+    let event = kubernetes::events::event(about, &said, note.at);
     shared.cluster.within(shared.events.create(&PostParams::default(), &event)).await.map(drop)
 }

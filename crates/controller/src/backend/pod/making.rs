@@ -84,7 +84,11 @@ fn class_of(shared: &Shared, record: &ExecutorRecord, name: &str) -> Result<Trus
 
 /// What is written at the making never changes (NEW-3): another life of this number is not adopted.
 fn require_same_life(pod: &Seen, record: &ExecutorRecord) -> Result<(), BackendError> {
-    if record.labels().iter().all(|(key, value)| pod.labels.get(key) == Some(value)) {
+    let same = match &pod.record {
+        Ok(found) => is_same_life(found, record),
+        Err(_) => record.labels().iter().all(|(key, value)| pod.labels.get(key) == Some(value)),
+    };
+    if same {
         return Ok(());
     }
     let found = pod.record.as_ref().map(|found| found.digest.to_string());
@@ -93,6 +97,12 @@ fn require_same_life(pod: &Seen, record: &ExecutorRecord) -> Result<(), BackendE
         found: found.unwrap_or_else(|_| "unreadable".to_owned()),
         wanted: record.digest.to_string(),
     })
+}
+
+/// What stands in the labels that are written at the making.
+fn is_same_life(found: &ExecutorRecord, wanted: &ExecutorRecord) -> bool {
+    let of = |record: &ExecutorRecord| (record.id, record.epoch, record.backend);
+    of(found) == of(wanted) && found.instance == wanted.instance && found.digest == wanted.digest
 }
 
 async fn create(shared: &Arc<Shared>, launch: &Launch, class: TrustClass) -> Result<Arc<Seen>, BackendError> {
@@ -106,7 +116,7 @@ async fn create(shared: &Arc<Shared>, launch: &Launch, class: TrustClass) -> Res
             cause: format!("POD_TEMPLATE_FILE: it makes no Pod: {error}"),
             remedy: "correct the template".to_owned(),
         })?;
-    match shared.cluster.within(shared.pods.create(&PostParams::default(), &pod)).await {
+    match shared.pods.create(&pod).await {
         Ok(pod) => {
             let pod = shared.observatory.put(pod).ok_or_else(|| nameless(name))?;
             events::created(shared, &pod);
@@ -114,7 +124,7 @@ async fn create(shared: &Arc<Shared>, launch: &Launch, class: TrustClass) -> Res
         }
         // It was made by a call whose answer was lost, or is somebody else's: the caller looks at it.
         Err(refusal) if refusal.kind == RefusalKind::Exists => {
-            let pod = shared.cluster.within(shared.pods.get(name)).await;
+            let pod = shared.pods.get(name).await;
             let pod = pod.map_err(|refusal| transient(&format!("read Pod {name}"), refusal))?;
             shared.seen(pod).ok_or_else(|| nameless(name))
         }

@@ -12,6 +12,7 @@ mod making;
 mod object;
 pub mod privileged;
 mod seen;
+mod sent;
 mod store;
 pub mod template;
 mod trouble;
@@ -31,17 +32,18 @@ use domain::metadata::{ExecutorRecord, Mark, Unreadable};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, Pod, Secret};
+use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::care::Care;
-use self::object::{Recipe, name_of};
+use self::object::Recipe;
 use self::seen::Seen;
+use self::sent::{Pod, Pods};
 use self::watching::Observatory;
 use super::{Backend, BackendError, Ensured, Launch, Marked, Observed};
 use crate::config::{Config, Election};
@@ -63,7 +65,7 @@ pub struct PodBackend {
 /// What the backend and its upkeep have in common.
 struct Shared {
     cluster: Cluster,
-    pods: Api<Pod>,
+    pods: Pods,
     secrets: Api<Secret>,
     events: Api<Event>,
     recipe: Recipe,
@@ -77,6 +79,7 @@ struct Shared {
     /// By UID.
     care: Mutex<BTreeMap<String, Care>>,
     calls: Arc<Semaphore>,
+    notes: Sender<events::Note>,
 }
 
 impl PodBackend {
@@ -114,12 +117,12 @@ impl PodBackend {
 
     fn start(cluster: Cluster, recipe: Recipe, about: About, issuer: Arc<dyn IdentityIssuer>) -> Self {
         let (client, namespace) = (cluster.client(), cluster.namespace().to_owned());
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
         let selector = ExecutorRecord::selector(&about.instance);
         let selector: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let (notes, desk) = events::desk();
         let shared = Arc::new(Shared {
-            observatory: Observatory::new(cluster.clone(), pods.clone(), selector.join(",")),
-            pods,
+            observatory: Observatory::new(Pods::new(cluster.clone()), selector.join(",")),
+            pods: Pods::new(cluster.clone()),
             secrets: Api::namespaced(client.clone(), &namespace),
             events: Api::namespaced(client, &namespace),
             cluster,
@@ -131,11 +134,13 @@ impl PodBackend {
             issuer,
             care: Mutex::default(),
             calls: Arc::new(Semaphore::new(CALLS)),
+            notes,
         });
         let stop = CancellationToken::new();
         let (running, stopped) = (Arc::clone(&shared), stop.clone());
         tokio::spawn(async move {
-            let work = async { tokio::join!(running.observatory.follow(), upkeep::run(&running)) };
+            let (follow, care) = (running.observatory.follow(), upkeep::run(&running));
+            let work = async { tokio::join!(follow, care, events::write(&running, desk)) };
             stopped.run_until_cancelled(work).await;
         });
         Self { shared, _stop: stop.drop_guard() }
@@ -158,18 +163,22 @@ impl Shared {
 
     /// What is known of this Pod, with a change.
     fn with_care<T>(&self, uid: &str, change: impl FnOnce(&mut Care) -> T) -> T {
-        change(self.care().entry(uid.to_owned()).or_insert_with(|| Care::new(Instant::now())))
+        change(care_of(&mut self.care(), uid, Instant::now()))
     }
 
     /// Reads a Pod: its executor, where it is one of ours in every respect (NEW-2, NEW-56, POD-1).
     fn record<'a>(&self, pod: &'a Seen) -> Result<&'a ExecutorRecord, Unreadable> {
+        self.shared_record(pod).map(|record| &**record)
+    }
+
+    fn shared_record<'a>(&self, pod: &'a Seen) -> Result<&'a Arc<ExecutorRecord>, Unreadable> {
         let record = pod.record.as_ref().map_err(Clone::clone)?;
         let unreadable =
             |key: &str, problem: &str| Err(Unreadable { key: key.to_owned(), problem: problem.to_owned() });
         if record.backend != Kind::Pod || record.instance != self.instance {
             return unreadable("its labels", "are those of another backend or instance");
         }
-        if name_of(record) != pod.name {
+        if !pod.is_named {
             return unreadable("metadata.name", "is not that of its labels");
         }
         Ok(record)
@@ -180,7 +189,7 @@ impl Shared {
         if let Some(pod) = self.observatory.store().get(name) {
             return Ok(Some(pod));
         }
-        match self.cluster.within(self.pods.get(name)).await {
+        match self.pods.get(name).await {
             Ok(pod) => Ok(self.seen(pod)),
             Err(refusal) if refusal.is_not_found() => Ok(None),
             Err(refusal) => Err(refusal),
@@ -189,10 +198,19 @@ impl Shared {
 
     /// A Pod that was asked for by its name; a foreign one does not come into the store.
     fn seen(&self, pod: Pod) -> Option<Arc<Seen>> {
-        if pod.metadata.labels.as_ref().is_some_and(|labels| self.selects(labels)) {
+        let labels = pod.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+        if labels.is_some_and(|labels| self.selects(labels)) {
             return self.observatory.put(pod);
         }
         Seen::of(pod).map(Arc::new)
+    }
+
+    /// Whether a Pod is of this instance (NEW-2).
+    fn owns(&self, pod: &Seen) -> bool {
+        match &pod.record {
+            Ok(record) => record.instance == self.instance,
+            Err(_) => self.selects(&pod.labels),
+        }
     }
 
     /// Whether an object with these labels is of this instance.
@@ -212,17 +230,20 @@ impl Shared {
         };
         let at = (Instant::now(), Timestamp::now());
         let mut care = self.care();
-        let known: BTreeSet<&str> = pods.iter().chain(&farewells).map(|pod| pod.uid.as_str()).collect();
-        care.retain(|uid, _| known.contains(uid.as_str()));
+        // Each Pod that is known is cared for, if only from here on: where there is more care, some of it is for none.
+        if care.len() > pods.len() {
+            let known: BTreeSet<&str> = pods.iter().chain(&farewells).map(|pod| pod.uid.as_str()).collect();
+            care.retain(|uid, _| known.contains(uid.as_str()));
+        }
         let (mut observed, mut told) = (Vec::with_capacity(pods.len()), Vec::new());
         for (pod, gone) in pods.iter().map(|pod| (pod, false)).chain(farewells.iter().map(|pod| (pod, true))) {
-            let care = care.entry(pod.uid.clone()).or_insert_with(|| Care::new(at.0));
+            let care = care_of(&mut care, &pod.uid, at.0);
             care.watch(pod, at.0);
             // The end of what we remove ourselves is no news.
             if gone && care.dismissed {
                 continue;
             }
-            let record = self.record(pod);
+            let record = self.shared_record(pod);
             if gone {
                 ending::bury(self, pod);
                 if record.is_err() {
@@ -231,7 +252,7 @@ impl Shared {
             }
             let state = match gone {
                 true => trouble::farewell(pod, at.1),
-                false => care.state(pod, record.as_ref().ok().copied(), self.pending, at),
+                false => care.state(pod, record.as_ref().ok().map(|record| &***record), self.pending, at),
             };
             let news = if care.dismissed { None } else { events::of_state(&record, &state) };
             told.extend(news.map(|(word, how)| (Arc::clone(pod), word, how)));
@@ -250,8 +271,7 @@ impl Shared {
             return Ok(Marked::Gone);
         }
         let metadata = json!({"uid": pod.uid, "labels": mark.labels(), "annotations": mark.annotations()});
-        let patch = Patch::Merge(json!({"metadata": metadata}));
-        match self.cluster.within(self.pods.patch(name, &PatchParams::default(), &patch)).await {
+        match self.pods.patch(name, &json!({"metadata": metadata})).await {
             Ok(marked) => {
                 self.observatory.put(marked);
                 Ok(Marked::Written)
@@ -296,6 +316,15 @@ impl Backend for PodBackend {
     fn changed(&self) -> BoxFuture<'_, ()> {
         self.shared.observatory.changed().boxed()
     }
+}
+
+#[expect(clippy::expect_used, reason = "it was put there a line before")]
+fn care_of<'a>(all: &'a mut BTreeMap<String, Care>, uid: &str, now: Instant) -> &'a mut Care {
+    // No key is made for one that is there, as nearly all are.
+    if !all.contains_key(uid) {
+        all.insert(uid.to_owned(), Care::new(now));
+    }
+    all.get_mut(uid).expect("care of every Pod")
 }
 
 /// Worth a retry; T77: what the rights do not include is named by the server's own words.

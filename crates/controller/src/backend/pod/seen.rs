@@ -1,14 +1,12 @@
 //! A Pod as far as anybody here looks at it: what is kept of thousands of them.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use domain::metadata::{ExecutorRecord, Map, Unreadable};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use super::object::CONTAINER;
+use super::object::{CONTAINER, name_of};
+use super::sent::{self, ContainerStatus, Pod, Status};
 use crate::identity::entry::PodKey;
 
 /// The conditions that say something about an executor.
@@ -24,9 +22,12 @@ pub(super) struct Seen {
     pub(super) uid: String,
     /// `resourceVersion`.
     pub(super) version: String,
-    pub(super) labels: Map,
     /// What it says, whoever made it.
-    pub(super) record: Result<ExecutorRecord, Unreadable>,
+    pub(super) record: Result<Arc<ExecutorRecord>, Unreadable>,
+    /// It has the name of the executor that it says it is.
+    pub(super) is_named: bool,
+    /// Only of one that cannot be read: what is read says all that its labels do.
+    pub(super) labels: Map,
     /// It is going, and this is when it was to be gone.
     pub(super) deleting: Option<Timestamp>,
     pub(super) finalizers: Vec<String>,
@@ -35,7 +36,7 @@ pub(super) struct Seen {
     /// `status.reason` and `status.message`.
     pub(super) reason: Option<String>,
     pub(super) message: String,
-    pub(super) conditions: BTreeMap<String, Condition>,
+    conditions: Vec<(&'static str, Condition)>,
     pub(super) executor: Container,
     /// The first init container that ended badly, in words.
     pub(super) failed_init: Option<String>,
@@ -90,18 +91,21 @@ impl Seen {
 
     /// None for what has no name or UID, which no API server sends.
     pub(super) fn of(pod: Pod) -> Option<Self> {
-        let (metadata, status) = (pod.metadata, pod.status.unwrap_or_default());
+        let (metadata, status) = (pod.metadata?, pod.status.unwrap_or_default());
         let spec = pod.spec.unwrap_or_default();
-        let container = spec.containers.into_iter().find(|container| container.name == CONTAINER);
+        let container = spec.containers.into_iter().flatten().find(|container| container.name == CONTAINER);
         let limit = container.and_then(|container| container.resources?.limits?.remove("memory"));
         let (labels, annotations) = (metadata.labels.unwrap_or_default(), metadata.annotations.unwrap_or_default());
+        let record = ExecutorRecord::parse(&labels, &annotations).map(Arc::new);
+        let name = metadata.name?;
         Some(Self {
-            name: metadata.name?,
+            is_named: record.as_ref().is_ok_and(|record| name_of(record) == name),
+            labels: if record.is_ok() { Map::new() } else { labels },
+            record,
+            name,
             uid: metadata.uid?,
             version: metadata.resource_version.unwrap_or_default(),
-            record: ExecutorRecord::parse(&labels, &annotations),
-            labels,
-            deleting: metadata.deletion_timestamp.and_then(moment),
+            deleting: metadata.deletion_timestamp,
             finalizers: metadata.finalizers.unwrap_or_default(),
             node: spec.node_name.filter(|node| !node.is_empty()),
             phase: phase(&status),
@@ -110,12 +114,12 @@ impl Seen {
             failed_init: failed_init(&status),
             reason: status.reason.filter(|reason| !reason.is_empty()),
             message: status.message.unwrap_or_default(),
-            memory_limit: limit.map(|quantity| quantity.0),
+            memory_limit: limit,
         })
     }
 
     pub(super) fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.conditions.get(kind)
+        self.conditions.iter().find(|(known, _)| *known == kind).map(|(_, condition)| condition)
     }
 
     /// Its executor has started, whatever became of it since.
@@ -129,12 +133,7 @@ impl Seen {
     }
 }
 
-/// The library has a calendar of its own.
-pub(super) fn moment(time: Time) -> Option<Timestamp> {
-    Timestamp::from_nanosecond(time.0.as_nanosecond()).ok()
-}
-
-fn phase(status: &PodStatus) -> Phase {
+fn phase(status: &Status) -> Phase {
     match status.phase.as_deref() {
         Some("Running") => Phase::Running,
         Some("Succeeded") => Phase::Succeeded,
@@ -144,20 +143,20 @@ fn phase(status: &PodStatus) -> Phase {
     }
 }
 
-fn conditions(status: &PodStatus) -> BTreeMap<String, Condition> {
-    let known = status.conditions.iter().flatten().filter(|condition| CONDITIONS.contains(&condition.type_.as_str()));
-    let read = |condition: &k8s_openapi::api::core::v1::PodCondition| {
+fn conditions(status: &Status) -> Vec<(&'static str, Condition)> {
+    let read = |condition: &sent::Condition| {
+        let kind = CONDITIONS.into_iter().find(|kind| *kind == condition.kind)?;
         let seen = Condition {
             holds: condition.status == "True",
             reason: condition.reason.clone().unwrap_or_default(),
             message: condition.message.clone().unwrap_or_default(),
         };
-        (condition.type_.clone(), seen)
+        Some((kind, seen))
     };
-    known.map(read).collect()
+    status.conditions.iter().flatten().filter_map(read).collect()
 }
 
-fn executor(status: &PodStatus) -> Container {
+fn executor(status: &Status) -> Container {
     let found = status.container_statuses.iter().flatten().find(|container| container.name == CONTAINER);
     let Some(state) = found.and_then(|container| container.state.clone()) else { return Container::Unknown };
     if let Some(ended) = state.terminated {
@@ -165,7 +164,7 @@ fn executor(status: &PodStatus) -> Container {
             code: ended.exit_code,
             reason: ended.reason.unwrap_or_default(),
             message: ended.message.unwrap_or_default(),
-            at: ended.finished_at.and_then(moment),
+            at: ended.finished_at,
         });
     }
     match (state.running, state.waiting) {
@@ -178,7 +177,7 @@ fn executor(status: &PodStatus) -> Container {
     }
 }
 
-fn failed_init(status: &PodStatus) -> Option<String> {
+fn failed_init(status: &Status) -> Option<String> {
     let ended = |container: &ContainerStatus| {
         let ended = container.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
         let (name, code) = (&container.name, ended.exit_code);

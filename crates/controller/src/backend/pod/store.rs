@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 
 use super::seen::Seen;
+use super::sent::Pod;
 use crate::kubernetes::CALL;
 
 /// An answer that is later than this is none: whoever called has given up.

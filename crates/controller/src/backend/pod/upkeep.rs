@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::ListParams;
@@ -14,15 +15,17 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::care::{Chore, Identity, Secret};
 use super::object::name_of;
-use super::seen::{Seen, moment};
+use super::seen::Seen;
 use super::trouble::Told;
-use super::{ISSUER, Shared, ending, events};
+use super::{ISSUER, Shared, care_of, ending, events};
 use crate::identity::entry::{BoundPod, IssueError, Standing};
 use crate::kubernetes::events::went_wrong;
 use crate::kubernetes::{Refusal, only_this};
 
 /// Changes that come together are looked at together.
 const TOGETHER: Duration = Duration::from_millis(10);
+/// After a look at all of them at least so many times as long as it took: what it costs is bounded, however many there are.
+const TIMES: u32 = 9;
 /// Entries without a Pod are looked for so often; they go at the second look (NEW-75).
 const SWEEP: Duration = Duration::from_secs(30);
 /// Nothing is due before this.
@@ -32,16 +35,18 @@ pub(super) async fn run(shared: &Arc<Shared>) {
     let mut chores = JoinSet::new();
     let mut sweep_due = Instant::now() + SWEEP;
     loop {
+        let look = Instant::now();
         let next = begin_due(shared, &mut chores);
+        let together = (look.elapsed() * TIMES).max(TOGETHER);
         if Instant::now() >= sweep_due {
             sweep_due = Instant::now() + SWEEP;
             let shared = Arc::clone(shared);
             chores.spawn(async move { sweep(&shared).await });
         }
         tokio::select! {
-            () = shared.observatory.stirred() => sleep(TOGETHER).await,
+            () = shared.observatory.stirred() => sleep(together).await,
             // What ends while thousands are cared for is looked at together as well: a look is at all of them.
-            Some(_) = chores.join_next() => sleep(TOGETHER).await,
+            Some(_) = chores.join_next() => sleep(together).await,
             () = sleep_until(next.min(sweep_due)) => {}
         }
         while chores.try_join_next().is_some() {}
@@ -53,23 +58,25 @@ fn begin_due(shared: &Arc<Shared>, running: &mut JoinSet<()>) -> Instant {
     let now = Instant::now();
     let pods = shared.observatory.store().pods();
     let mut next = now + IDLE;
+    let mut begun = Vec::new();
+    let mut all = shared.care();
     for pod in pods {
         let surplus = is_surplus(shared, &pod);
         let inherited = shared.observatory.store().is_inherited(&pod.uid);
         let record = shared.record(&pod).ok();
-        let begun = shared.with_care(&pod.uid, |care| {
-            care.watch(&pod, now);
-            let mut chores = care.chores(&pod, record, now);
-            chores.extend((surplus && !care.dismissed).then_some(Chore::Dismiss));
-            chores.extend((inherited && care.may_lack_secret(&pod, record, now)).then_some(Chore::FindSecret));
-            care.busy.extend(&chores);
-            next = next.min(care.next_look(&pod, record, now).unwrap_or(next));
-            chores
-        });
-        for chore in begun {
-            let (shared, pod) = (Arc::clone(shared), Arc::clone(&pod));
-            running.spawn(async move { carry_out(&shared, &pod, chore).await });
-        }
+        let care = care_of(&mut all, &pod.uid, now);
+        care.watch(&pod, now);
+        let mut chores = care.chores(&pod, record, now);
+        chores.extend((surplus && !care.dismissed).then_some(Chore::Dismiss));
+        chores.extend((inherited && care.may_lack_secret(&pod, record, now)).then_some(Chore::FindSecret));
+        care.busy.extend(&chores);
+        next = next.min(care.next_look(&pod, record, now).unwrap_or(next));
+        begun.extend(chores.into_iter().map(|chore| (Arc::clone(&pod), chore)));
+    }
+    drop(all);
+    for (pod, chore) in begun {
+        let shared = Arc::clone(shared);
+        running.spawn(async move { carry_out(&shared, &pod, chore).await });
     }
     next
 }
@@ -77,8 +84,8 @@ fn begin_due(shared: &Arc<Shared>, running: &mut JoinSet<()>) -> Instant {
 /// POD-1: it says that it is the executor of a Pod that is there beside it.
 fn is_surplus(shared: &Shared, pod: &Seen) -> bool {
     let Ok(record) = &pod.record else { return false };
-    let name = name_of(record);
-    record.instance == shared.instance && name != pod.name && shared.observatory.store().get(&name).is_some()
+    let beside = || shared.observatory.store().get(&name_of(record)).is_some();
+    !pod.is_named && record.instance == shared.instance && beside()
 }
 
 async fn carry_out(shared: &Arc<Shared>, pod: &Arc<Seen>, chore: Chore) {
@@ -217,6 +224,11 @@ pub(super) async fn read_events(shared: &Shared, pod: &Seen) {
     if changed {
         shared.observatory.nudge();
     }
+}
+
+/// The library has a calendar of its own.
+fn moment(time: Time) -> Option<Timestamp> {
+    Timestamp::from_nanosecond(time.0.as_nanosecond()).ok()
 }
 
 fn told(event: Event) -> Told {

@@ -9,16 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::seen::Seen;
+use super::sent::{Pod, Pods};
 use super::store::Store;
 use crate::backoff::backoff;
-use crate::kubernetes::{CALL, Cluster, Refusal, RefusalKind};
+use crate::kubernetes::{CALL, Refusal, RefusalKind};
 
 /// Objects in one answer.
 const PAGE: u32 = 500;
@@ -35,8 +34,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The Pods of ours as the server last told.
 pub(super) struct Observatory {
-    cluster: Cluster,
-    api: Api<Pod>,
+    pods: Pods,
     selector: String,
     store: Mutex<Store>,
     contact: Mutex<Contact>,
@@ -64,10 +62,9 @@ struct Place {
 }
 
 impl Observatory {
-    pub(super) fn new(cluster: Cluster, api: Api<Pod>, selector: String) -> Self {
+    pub(super) fn new(pods: Pods, selector: String) -> Self {
         Self {
-            cluster,
-            api,
+            pods,
             selector,
             store: Mutex::default(),
             contact: Mutex::default(),
@@ -168,13 +165,13 @@ impl Observatory {
         };
         let params =
             WatchParams::default().labels(&self.selector).timeout(u32::try_from(WATCH.as_secs()).unwrap_or(30));
-        let stream = self.cluster.within(self.api.watch(&params, &version)).await?;
+        let stream = self.pods.watch(&params, &version).await?;
         self.heard();
         let mut stream = pin!(stream);
         loop {
             match timeout(WATCH + MARGIN, stream.next()).await {
                 Ok(Some(Ok(event))) => place.version = self.take(event)?.or(place.version.take()),
-                Ok(Some(Err(error))) => return Err(Refusal::of(&error)),
+                Ok(Some(Err(refusal))) => return Err(refusal),
                 Ok(None) => return Ok(()),
                 Err(_) => return Err(Refusal::silent(WATCH + MARGIN)),
             }
@@ -185,16 +182,15 @@ impl Observatory {
         self.store().begin();
         let mut params = ListParams::default().labels(&self.selector).limit(PAGE);
         loop {
-            let page = self.cluster.within(self.api.list(&params)).await?;
-            let (more, version) = (page.metadata.continue_, page.metadata.resource_version);
-            self.store().page(page.items);
-            match more.filter(|token| !token.is_empty()) {
+            let (pods, more, version) = self.pods.page(&params).await?.into_parts();
+            self.store().page(pods);
+            match more {
                 Some(token) => params.continue_token = Some(token),
                 None => {
                     self.store().complete();
                     self.heard();
                     self.stir();
-                    return Ok(version.unwrap_or_default());
+                    return Ok(version);
                 }
             }
         }
@@ -204,13 +200,13 @@ impl Observatory {
     fn take(&self, event: WatchEvent<Pod>) -> Result<Option<String>, Refusal> {
         let version = match event {
             WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
-                let version = pod.metadata.resource_version.clone();
+                let version = version_of(&pod);
                 self.store().put(pod);
                 self.stir();
                 version
             }
             WatchEvent::Deleted(pod) => {
-                let version = pod.metadata.resource_version.clone();
+                let version = version_of(&pod);
                 self.store().remove(pod);
                 self.stir();
                 version
@@ -241,6 +237,10 @@ impl Observatory {
         // Whoever lists must hear of it.
         self.nudge();
     }
+}
+
+fn version_of(pod: &Pod) -> Option<String> {
+    pod.metadata.as_ref()?.resource_version.clone()
 }
 
 enum Freshness {

@@ -8,6 +8,7 @@
 //! | the server takes the object and SPIRE does not | the status says no more than [`object::judge`] makes of it; all that can be known before is checked before (NEW-76) |
 //! | a delete names the UID and finds another object | that one is not ours to delete: looked at anew |
 //! | a list fails, or ends early | nothing is deleted, and nothing is counted |
+//! | the list of what an earlier process left fails | each object is asked for by itself, as later |
 
 mod object;
 #[cfg(test)]
@@ -15,6 +16,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use domain::id::InstanceId;
 use domain::metadata::entry;
@@ -23,6 +25,8 @@ use futures::future::BoxFuture;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use kube::core::DynamicObject;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use super::content::EntryRules;
 use super::orphans::Orphans;
@@ -33,6 +37,8 @@ use object::Found;
 
 /// Entries in one page of a list.
 const PAGE: u32 = 500;
+/// For how long a list tells what an earlier process left.
+const FRESH: Duration = Duration::from_secs(30);
 
 /// Writes objects.
 pub(super) struct StaticEntries {
@@ -43,7 +49,16 @@ pub(super) struct StaticEntries {
     parents: Parents,
     /// The UIDs of the objects that this process wrote or compared, by name. It saves a look: who is not in it may be there.
     known: Mutex<BTreeMap<String, String>>,
+    /// What an earlier process left, read once and as a whole: asking for each would be two calls for each of the thousands
+    /// of Pods that a start may find.
+    left: OnceCell<Mutex<Left>>,
     orphans: Mutex<Orphans>,
+}
+
+/// Objects as a list showed them, by name.
+struct Left {
+    objects: BTreeMap<String, DynamicObject>,
+    listed: Instant,
 }
 
 impl StaticEntries {
@@ -61,6 +76,7 @@ impl StaticEntries {
             rules,
             parents,
             known: Mutex::default(),
+            left: OnceCell::new(),
             orphans: Mutex::default(),
         }
     }
@@ -71,6 +87,9 @@ impl StaticEntries {
         let wanted = object::wanted(&pod, &content, &self.class, &self.instance);
         let name = object::name(&pod.key);
         let is_known = self.known().contains_key(&name);
+        if !is_known && let Some(there) = self.left_behind(&name).await {
+            return self.compare(&name, there, wanted).await;
+        }
         if !is_known && let Some(standing) = self.create(&name, &wanted).await? {
             return Ok(standing);
         }
@@ -132,6 +151,9 @@ impl StaticEntries {
     async fn release_pod(&self, pod: PodKey) -> Result<(), IssueError> {
         let name = object::name(&pod);
         let known = self.known().remove(&name);
+        if let Some(left) = self.left.get() {
+            left.lock().unwrap_or_else(PoisonError::into_inner).objects.remove(&name);
+        }
         if let Some(uid) = known
             && self.delete(&name, &uid).await?
         {
@@ -179,16 +201,40 @@ impl StaticEntries {
         Ok(gone)
     }
 
+    /// An object that an earlier process made. What it says is compared, and what is written over it names its version, so
+    /// that a list which is old by now costs another call at most (POD-6).
+    async fn left_behind(&self, name: &str) -> Option<DynamicObject> {
+        let read = || async {
+            let objects = self.objects().await.unwrap_or_default();
+            let named = objects.into_iter().filter_map(|there| Some((there.metadata.name.clone()?, there)));
+            Mutex::new(Left { objects: named.collect(), listed: Instant::now() })
+        };
+        let mut left = self.left.get_or_init(read).await.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.listed.elapsed() > FRESH {
+            left.objects.clear();
+        }
+        left.objects.remove(name)
+    }
+
     /// Every object of ours by name and UID: the whole list, or an error.
     async fn list(&self) -> Result<BTreeSet<(String, String)>, IssueError> {
+        let named = |there: DynamicObject| Some((there.metadata.name?, there.metadata.uid?));
+        Ok(self.objects().await?.into_iter().filter_map(named).collect())
+    }
+
+    /// Every object of ours: the whole list, or an error.
+    async fn objects(&self) -> Result<Vec<DynamicObject>, IssueError> {
         let mut params = ListParams::default().labels(&entry::selector(&self.instance)).limit(PAGE);
-        let mut ours = BTreeSet::new();
+        let mut ours = Vec::new();
         loop {
             let page = self.cluster.within(self.api().list(&params)).await.map_err(|refusal| IssueError::Later {
                 cause: format!("ClusterStaticEntry objects were not listed: {refusal}"),
             })?;
             let found = page.items.into_iter().filter(|there| entry::is_ours(&object::labels(there), &self.instance));
-            ours.extend(found.filter_map(|there| Some((there.metadata.name?, there.metadata.uid?))));
+            ours.extend(found.map(|mut there| {
+                there.metadata.managed_fields = None;
+                there
+            }));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => return Ok(ours),

@@ -128,7 +128,7 @@ impl Store {
 
     async fn in_time<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Refusal> {
         let limit = self.times.call();
-        tokio::time::timeout(limit, self.cluster.within(call)).await.unwrap_or_else(|_| Err(Refusal::silent(limit)))
+        tokio::time::timeout(limit, self.cluster.at_once(call)).await.unwrap_or_else(|_| Err(Refusal::silent(limit)))
     }
 }
 

@@ -21,7 +21,7 @@ async fn marks_are_added_and_kept() {
     let written = join_all(marks.map(|mark| backend.mark("gitea-task-1-here-e1", mark))).await;
     assert!(written.iter().all(|marked| *marked == Ok(Marked::Written)), "{written:?}");
     drop(backend);
-    let found = host.controller("").list().await.unwrap()[0].record.clone().unwrap();
+    let found = host.controller("").list().await.unwrap()[0].record.clone().unwrap().as_ref().clone();
     let expected = ExecutorRecord { claim: Some(claim), steps: Some("1s".to_owned()), terminal: true, ..record(1) };
     assert_eq!(found, expected);
     assert_eq!(folder.read_meta().unwrap().labels.get("of-a-later-version").map(String::as_str), Some("kept"));

@@ -88,7 +88,7 @@ async fn an_executor_outlives_its_controller() {
     let second = host.controller("exit 99");
     assert_eq!(state(&second, &name(1)).await, Some(ExecutorState::Running));
     assert!(host.is_served(&name(1)));
-    assert_eq!(second.list().await.unwrap()[0].record, Ok(record(1)));
+    assert_eq!(second.list().await.unwrap()[0].record.as_deref(), Ok(&record(1)));
     assert_eq!(second.ensure(launch(1)).await, Ok(Ensured::Ready));
     assert!(runs(pid));
     std::fs::write(host.folder(&name(1)).work().join("end"), "").unwrap();

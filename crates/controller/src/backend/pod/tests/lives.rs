@@ -31,7 +31,7 @@ async fn an_executor_is_made_once() {
     let secret = world.cluster.object(Resource::Secrets, &name(7)).unwrap();
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], pod["metadata"]["uid"]);
     let observed = backend.list().await.unwrap();
-    assert_eq!(observed[0].record, Ok(record(7)));
+    assert_eq!(observed[0].record.as_deref(), Ok(&record(7)));
     assert_eq!(observed[0].state, ExecutorState::Running);
     assert_eq!(world.cluster.count(Verb::Create, Resource::Pods), 1);
 }

@@ -47,7 +47,7 @@ fn after(seconds: u64, pod: &Seen, events: &[Told]) -> ExecutorState {
         pending: Duration::from_secs(900),
         now: NOW.parse().unwrap(),
     };
-    state(pod, pod.record.as_ref().ok(), &about)
+    state(pod, pod.record.as_deref().ok(), &about)
 }
 
 #[track_caller]

@@ -240,3 +240,24 @@ async fn refusals_are_named() {
     let refused = issuer.bind(pod("1")).await;
     assert!(matches!(&refused, Err(IssueError::Later { cause }) if cause.contains("create")), "{refused:?}");
 }
+
+/// NEW-54, NEW-75, POD-6: what an earlier process left is found by one list, whatever there is of it; with other content it
+/// is replaced, and one that went meanwhile is made again later by whoever misses it.
+#[tokio::test]
+async fn one_list_finds_what_was_left() {
+    let double = Double::without_manager().await;
+    let earlier = double.of("one");
+    let keys: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
+    for key in &keys {
+        earlier.bind(pod(key)).await.unwrap();
+    }
+    double.edit(pod("7").key).await;
+    let before = double.0.calls().len();
+    let later = double.of("one");
+    for key in &keys {
+        assert_eq!(later.bind(pod(key)).await.unwrap(), Standing::Pending);
+    }
+    let made: Vec<Verb> = double.0.calls()[before..].iter().map(|call| call.verb).collect();
+    assert_eq!(made, [Verb::List, Verb::Update], "no call for each");
+    assert!(double.entries().await.values().all(|said| !said.contains("/other")), "the changed one was replaced");
+}
