@@ -76,7 +76,14 @@ pub async fn run(start: Start, held: Held, mut signals: Signals, telemetry: &Ins
     say(ControllerEvent::Starting);
     let upstream = Upstream::new(config.gitea.url.as_str(), config.facade.paths.clone())?;
     let parts = tokio::select! {
-        parts = Parts::build(start, telemetry.secrets.clone(), held.tenure()) => parts?,
+        parts = Parts::build(start, telemetry.secrets.clone(), held.tenure()) => match parts {
+            Ok(parts) => parts,
+            // The next one may have what this one lacks, and must not wait until the lease has run out.
+            Err(error) => {
+                held.release().await;
+                return Err(error);
+            }
+        },
         // Nothing runs yet that would have to end in order (CMP-7, CMP-10).
         () = signals.next() => {
             held.release().await;

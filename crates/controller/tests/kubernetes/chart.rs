@@ -246,7 +246,7 @@ impl Helm {
         let mut command = Command::new(&self.program);
         command.args(words).args(["--namespace", NAMESPACE]).env_clear().env("HOME", &self.home);
         command.env("KUBECONFIG", &self.kubeconfig).stdin(Stdio::null()).kill_on_drop(true);
-        let output = timeout(CALL, command.output()).await.expect("helm takes too long").unwrap();
+        let output = timeout(CALL, command.output()).await.unwrap().unwrap();
         let told = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).join("\n");
         assert!(output.status.success(), "helm {}: {told}", words.join(" "));
     }

@@ -73,13 +73,10 @@ impl Wire {
             while let Ok((visitor, _)) = listener.accept().await {
                 let tls = tls.clone();
                 tokio::spawn(async move {
-                    match tls {
-                        // Who breaks off, or shows a certificate that does not please, sees it itself.
-                        Some(tls) => match tls.accept(visitor).await {
-                            Ok(visitor) => carry(visitor, to).await,
-                            Err(_) => {}
-                        },
-                        None => carry(visitor, to).await,
+                    let Some(tls) = tls else { return carry(visitor, to).await };
+                    // Who breaks off, or whom the certificate does not please, sees it itself.
+                    if let Ok(visitor) = tls.accept(visitor).await {
+                        carry(visitor, to).await;
                     }
                 });
             }

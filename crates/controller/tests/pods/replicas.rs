@@ -50,6 +50,19 @@ async fn a_killed_leader_that_is_started_again_does_not_wait() {
     site.finish().await;
 }
 
+/// SCH-10, NEW-148: so does one that leads and cannot start: the next try does not wait for it.
+#[tokio::test]
+async fn a_start_that_fails_gives_the_lease_up() {
+    let mut site = Site::with_nats(1, &[]).await;
+    assert!(site.sigterm(0).await.success());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    site.set(&[("RUNNER_FACADE_LISTEN", &taken.local_addr().unwrap().to_string())]);
+    site.start_replica(1);
+    assert_eq!(site.exits(1).await.code(), Some(1));
+    assert!(site.log().contains("is another process using the port?"), "{}", site.log());
+    assert_eq!(site.leader(), None, "it keeps the Lease");
+}
+
 /// SCH-10, NEW-16: an orderly end gives the Lease up, so that nobody waits for it to run out.
 #[tokio::test]
 async fn an_orderly_end_hands_over_at_once() {

@@ -122,14 +122,20 @@ impl Site {
 
     /// Asks a controller to end, and waits for it.
     pub(crate) async fn sigterm(&mut self, number: usize) -> std::process::ExitStatus {
-        let mut child = self.replicas.remove(&number).unwrap();
-        let pid = child.id().and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)).unwrap();
+        let pid = self.replicas.get(&number).and_then(Child::id);
+        let pid = pid.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let status = tokio::time::timeout(SOON, child.wait()).await.unwrap().unwrap();
+        let status = self.exits(number).await;
         if let Some(process) = self.controllers.last_mut().filter(|_| number == 0) {
             process.ended.get_or_insert((std::time::Instant::now(), outcome::Death::InOrder));
         }
         status
+    }
+
+    /// Waits for the end of a controller.
+    pub(crate) async fn exits(&mut self, number: usize) -> std::process::ExitStatus {
+        let mut child = self.replicas.remove(&number).unwrap();
+        tokio::time::timeout(SOON, child.wait()).await.unwrap().unwrap()
     }
 
     /// A later process of the same registration leads from now on, as the judge of outcomes understands it.

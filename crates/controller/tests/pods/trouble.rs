@@ -85,6 +85,10 @@ async fn a_quota_that_is_used_up() {
         rows.iter().find(|row| row.contains("##[error]backend_quota: waited ")).unwrap_or_else(|| panic!("{rows:?}"));
     assert!(reason.contains(numbers), "{rows:?}");
 
+    // A controller that ends before its message is out would have the next one ask once more (NEW-163).
+    let task = format!("\"assignment\":\"gitea-task-{}\"", state.task.unwrap());
+    let acked = |line: &str| line.contains("\"event\":\"acked\"") && line.contains(&task);
+    site.eventually("its message is gone", SOON, |site| site.log().lines().any(acked)).await;
     site.set(&[("QUEUE_WAIT_LIMIT", "1h")]);
     site.sigterm(0).await;
     site.restart();

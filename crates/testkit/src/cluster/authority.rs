@@ -1,8 +1,9 @@
 //! The certificate authority of a double of SPIRE: one key for the whole trust domain, and leaves that outlive every test.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -62,7 +63,7 @@ impl Authority {
 
 fn valid_now() -> CertificateParams {
     let mut params = CertificateParams::default();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Duration::from_secs(Timestamp::now().as_second().unsigned_abs());
     params.not_before = rcgen::date_time_ymd(1970, 1, 1) + now.saturating_sub(BACKDATE);
     params.not_after = rcgen::date_time_ymd(1970, 1, 1) + now + LIFE;
     params

@@ -25,6 +25,9 @@ const FACADE: &str = "spiffe://td.test/facade";
 const IMAGE: &str =
     "registry.example.org/ci/executor@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
+/// Below it are services that have names.
+const LOWEST_PORT: u16 = 10_000;
+
 /// What is made for one assignment in a cluster; nothing of it may be left when the assignment is gone.
 const OURS: [Resource; 3] = [Resource::Pods, Resource::Secrets, Resource::ClusterStaticEntries];
 
@@ -90,8 +93,7 @@ impl Cluster {
             Ok(path.display().to_string())
         };
         let registration = gitea.register("controller", ["self-hosted", "pod"]);
-        // Somebody else may take it before the controller does, which it then says.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = steady_port()?;
         let settings = [
             ("COMPONENTS", "scheduler,pod-worker".to_owned()),
             ("DEFAULT_BACKEND", "pod".to_owned()),
@@ -156,6 +158,17 @@ impl Cluster {
     pub fn agent_is_away(&self, away: bool) {
         self.agent.set_away(away);
     }
+}
+
+/// A free port that stays free while a controller is away: the kernel gives none below its range to whoever connects to
+/// somewhere. Another listener may still take it, which the controller then says.
+fn steady_port() -> io::Result<u16> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
+    let first = range.split_whitespace().next().and_then(|first| first.parse::<u16>().ok()).unwrap_or(32_768);
+    let below = first.saturating_sub(1).max(LOWEST_PORT + 1);
+    let drawn = || LOWEST_PORT + (uuid::Uuid::new_v4().as_u128() % u128::from(below - LOWEST_PORT)) as u16;
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (0..100).map(|_| drawn()).find(free).ok_or_else(|| io::Error::other("no port of loopback is free"))
 }
 
 #[cfg(test)]

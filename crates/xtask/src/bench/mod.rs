@@ -47,6 +47,9 @@ pub(crate) struct Arguments {
     /// `pods`: executors that exist at a start.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000])]
     adopted: Vec<usize>,
+    /// `pods`: tasks that wait for a slot.
+    #[arg(long, default_value_t = 1_000)]
+    waiting: usize,
     /// `versus-runner`: rounds, of which the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -110,8 +113,9 @@ pub(crate) async fn main(root: &Path, arguments: Arguments) -> anyhow::Result<Ex
             Part::Live => live::measure(&program, arguments.live).await?,
             Part::Finished => finished::measure(&program, &arguments.finished).await?,
             Part::Pods => {
-                let Arguments { paced, burst, adopted, .. } = &arguments;
-                pods::measure(&program, &pods::Sizes { paced: *paced, burst: *burst, adopted }).await?
+                let Arguments { paced, burst, adopted, waiting, .. } = &arguments;
+                let sizes = pods::Sizes { paced: *paced, burst: *burst, adopted, waiting: *waiting };
+                pods::measure(&program, &sizes).await?
             }
             Part::VersusRunner => versus::measure(&program, arguments.rounds, arguments.jobs).await?,
         });

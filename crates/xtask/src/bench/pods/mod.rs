@@ -1,10 +1,11 @@
-//! Executors as Pods: tasks that come one by one or all at once, thousands that are found at a start, and what an idle
-//! program asks the API server.
+//! Executors as Pods: tasks that come one by one or all at once, thousands that are found at a start, tasks that wait, and
+//! what an idle program asks the API server.
 //!
 //! The API server is our double, which is no part of what is measured: a row that its own work is in says so.
 
 mod adopt;
 mod site;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +30,7 @@ const PACE: Duration = Duration::from_millis(100);
 /// An idle program is listened to for so long.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How much of it.
+/// How much of it; nothing of what is 0.
 pub(super) struct Sizes<'a> {
     /// Tasks that come ten a second.
     pub(super) paced: usize,
@@ -37,13 +38,23 @@ pub(super) struct Sizes<'a> {
     pub(super) burst: usize,
     /// Executors that exist at a start, one row for each.
     pub(super) adopted: &'a [usize],
+    /// Tasks that wait for a slot.
+    pub(super) waiting: usize,
 }
 
 pub(super) async fn measure(program: &Path, sizes: &Sizes<'_>) -> anyhow::Result<Vec<Figure>> {
-    let mut figures = paced(program, sizes.paced).await?;
-    figures.extend(burst(program, sizes.burst).await?);
+    let mut figures = Vec::new();
+    if sizes.paced > 0 {
+        figures.extend(paced(program, sizes.paced).await?);
+    }
+    if sizes.burst > 0 {
+        figures.extend(burst(program, sizes.burst).await?);
+    }
     for count in sizes.adopted {
         figures.extend(adopt::measure(program, *count).await?);
+    }
+    if sizes.waiting > 0 {
+        figures.extend(waiting::measure(program, sizes.waiting).await?);
     }
     figures.extend(idle(program).await?);
     Ok(figures)

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use domain::id::assignment_of_name;
 use testkit::gitea::Latency;
 use testkit::kubernetes::Fate;
 use testkit::real::{Process, Signal};
 
 use super::super::chance::{Blow, ClusterWeather, Deed, Target, Trouble, Weather};
-use super::{Course, Due, OFFERED_AGAIN, State, Struck};
+use super::{Befallen, Course, Due, OFFERED_AGAIN, State, Struck};
 
 impl Course {
     /// Lets a blow fall; false when there is nobody whom it could strike.
@@ -55,7 +56,10 @@ impl Course {
         let Deed::Befalls(fate) = blow.deed else { return false };
         let pods = self.world.executors();
         let Some(pod) = one_of(&pods, blow) else { return false };
-        self.world.cluster().kubernetes.kubelet().befalls(pod, fate)
+        let (at, task) = (Instant::now(), assignment_of_name(pod).map(|assignment| assignment.task().get()));
+        let struck = self.world.cluster().kubernetes.kubelet().befalls(pod, fate);
+        self.account.befallen.extend(task.filter(|_| struck).map(|task| Befallen { at, fate, task }));
+        struck
     }
 
     fn change(&mut self, weather: &Weather) {
