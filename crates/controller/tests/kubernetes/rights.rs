@@ -142,12 +142,8 @@ async fn without_events(seat: &Seat, right: &Right, log: &Log) {
     is_named(right, &told.replace('\\', ""));
     seat.grant(None).await;
     if right.verb == "create" {
-        made(seat).await;
-        let mark = async || {
-            let pods = seat.pods();
-            words(pods.mark(&seat.pod_name(), Mark::Terminal).await)
-        };
-        succeeds("an event", mark).await;
+        let pods = made(seat).await;
+        succeeds("an event", async || words(pods.mark(&seat.pod_name(), Mark::Terminal).await)).await;
         let path = format!(
             "/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={},reason=JobReported",
             seat.pod_name()
@@ -188,12 +184,15 @@ async fn without_entries(seat: &Seat, right: &Right) {
             succeeds("an entry", async || words(issuer.bind(pod.clone()).await)).await;
             return refused(seat, right, async || words(issuer.release(pod.key.clone()).await)).await;
         }
-        verb => {
+        // Whether SPIRE has taken what was made is asked of that object alone.
+        "get" => {
             succeeds("an entry", async || words(issuer.bind(pod.clone()).await)).await;
-            if verb == "update" {
-                let path = format!("{ENTRIES}/{}-{}", pod.key.name, pod.key.uid);
-                seat.changed(&path, &json!({"spec": {"parentID": "spiffe://td.test/another"}})).await;
-            }
+            return refused(seat, right, async || words(issuer.bind(pod.clone()).await)).await;
+        }
+        _ => {
+            succeeds("an entry", async || words(issuer.bind(pod.clone()).await)).await;
+            let path = format!("{ENTRIES}/{}-{}", pod.key.name, pod.key.uid);
+            seat.changed(&path, &json!({"spec": {"parentID": "spiffe://td.test/another"}})).await;
         }
     }
     // A controller that starts, and has asked for nothing yet.

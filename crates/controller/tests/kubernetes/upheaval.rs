@@ -74,21 +74,24 @@ async fn a_pod_that_does_not_go(site: &Site) {
         Ok(if log.contains("finalizers keep it: example.org/hold") { Seen::Done(()) } else { Seen::NotYet(log) })
     });
     told.await.unwrap();
-    assert_eq!(site.used_slots().await, 1);
+    slots_used(site, 1).await;
     // The other slot is as good as before.
     let next = waiting(site).await;
-    assert_eq!(site.used_slots().await, 2);
+    slots_used(site, 2).await;
     next.gate.open();
     site.ends(&next.run, "success").await;
     site.cluster.admin().patch(&held, &hold(Value::Null)).await.unwrap().object(&held).unwrap();
     site.nothing_left().await;
-    let free = eventually("all slots are free", JOB, async || {
-        Ok(match site.used_slots().await {
-            0 => Seen::Done(()),
-            used => Seen::NotYet(used.to_string()),
-        })
+    slots_used(site, 0).await;
+}
+
+/// The metric is made now and then.
+async fn slots_used(site: &Site, count: u32) {
+    let counted = eventually("as many slots are used", JOB, async || {
+        let used = site.used_slots().await;
+        Ok(if used == count { Seen::Done(()) } else { Seen::NotYet(format!("{used} and not {count}")) })
     });
-    free.await.unwrap();
+    counted.await.unwrap();
 }
 
 async fn a_lost_node(site: &mut Site) {
