@@ -338,8 +338,8 @@ impl Board {
     /// Whether to hear that its executor exists is news to a life. Every list says it of each executor again.
     #[must_use]
     pub fn is_news(&self, id: AssignmentId, epoch: Epoch) -> bool {
-        let old = |life: &Life| life.epoch() != epoch || life.executor() != Executor::Absent;
-        !self.read(id, old).unwrap_or(true)
+        let news = |life: &Life| life.epoch() == epoch && life.executor() == Executor::Absent;
+        self.read(id, news).unwrap_or_default()
     }
 
     /// All lives as a room sees them, in the order of their numbers.
@@ -367,7 +367,7 @@ impl Board {
     /// The current incarnation of an assignment.
     #[must_use]
     pub fn epoch(&self, id: AssignmentId) -> Option<Epoch> {
-        self.lock().get(&id).map(|entry| entry.life.epoch())
+        self.read(id, Life::epoch)
     }
 
     /// Takes note of the objects that belong to no life, seen by a list that was begun when `before` was known: it proves

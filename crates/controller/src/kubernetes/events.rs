@@ -22,8 +22,7 @@ pub struct Said<'a> {
 }
 
 /// An object of this namespace.
-#[must_use]
-pub fn object(api: &str, kind: &str, namespace: &str, name: &str, uid: Option<String>) -> ObjectReference {
+fn object(api: &str, kind: &str, namespace: &str, name: &str, uid: Option<String>) -> ObjectReference {
     ObjectReference {
         api_version: Some(api.to_owned()),
         kind: Some(kind.to_owned()),
@@ -32,6 +31,18 @@ pub fn object(api: &str, kind: &str, namespace: &str, name: &str, uid: Option<St
         uid,
         ..ObjectReference::default()
     }
+}
+
+/// A Lease of this namespace.
+#[must_use]
+pub fn lease(namespace: &str, name: &str, uid: Option<String>) -> ObjectReference {
+    object("coordination.k8s.io/v1", "Lease", namespace, name, uid)
+}
+
+/// A Pod of this namespace.
+#[must_use]
+pub fn pod(namespace: &str, name: &str, uid: String) -> ObjectReference {
+    object("v1", "Pod", namespace, name, Some(uid))
 }
 
 /// An event on the object `about`; the API takes none of another namespace than the object's.

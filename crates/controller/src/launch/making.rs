@@ -27,15 +27,14 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 impl Launch {
     pub(super) async fn launch(&self, assignment: Assignment, task: Zeroizing<Vec<u8>>, epoch: Epoch, attempts: u32) {
         let id = assignment.id;
+        let after = |pause: Duration| self.board.now().saturating_add(pause).unwrap_or_else(|_| self.board.now());
         let failed = |permanent, cause: String, remedy: String, pause: Duration| {
-            let retry_at = self.board.now().saturating_add(pause).unwrap_or_else(|_| self.board.now());
+            let retry_at = after(pause);
             self.board.apply(id, Event::LaunchFailed { epoch, permanent, cause, remedy, retry_at });
         };
-        let used_up = |cause: String, pause: Duration| {
-            let retry_at = self.board.now().saturating_add(pause).unwrap_or_else(|_| self.board.now());
-            self.board.apply(id, Event::QuotaUsedUp { epoch, cause, retry_at });
-        };
         let pause = backoff(FIRST_RETRY, LONGEST_RETRY).after(attempts).pause();
+        // No sooner than the backend asked for.
+        let at_least = |asked: Option<Duration>| pause.max(asked.unwrap_or_default());
         match self.still_wanted(id, epoch).await {
             Ok(true) => {}
             Ok(false) => return failed(None, "Gitea no longer wants it".to_owned(), String::new(), pause),
@@ -69,10 +68,11 @@ impl Launch {
             // Another life of this number is in the way; `reap` removes it, and the next epoch has another name.
             Err(error @ BackendError::Conflict { .. }) => failed(None, error.to_string(), String::new(), pause),
             Err(BackendError::Transient { cause, retry_after }) => {
-                failed(None, cause, String::new(), retry_after.map_or(pause, |least| least.max(pause)));
+                failed(None, cause, String::new(), at_least(retry_after));
             }
             Err(BackendError::QuotaUsedUp { cause, retry_after }) => {
-                used_up(cause, retry_after.map_or(pause, |least| least.max(pause)));
+                let retry_at = after(at_least(retry_after));
+                self.board.apply(id, Event::QuotaUsedUp { epoch, cause, retry_at });
             }
         }
     }

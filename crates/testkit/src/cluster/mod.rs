@@ -4,9 +4,9 @@
 
 mod agent;
 mod authority;
+pub mod settings;
 
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,18 +15,7 @@ use crate::kubernetes::{Kubernetes, Resource, Workload};
 use crate::real::{Process, of_folder};
 
 use agent::{Agent, Rules};
-
-/// The trust domain of its identities.
-const DOMAIN: &str = "td.test";
-
-/// The identity of the controller.
-const FACADE: &str = "spiffe://td.test/facade";
-
-const IMAGE: &str =
-    "registry.example.org/ci/executor@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-
-/// Below it are services that have names.
-const LOWEST_PORT: u16 = 10_000;
+use settings::{FACADE, TRUST_DOMAIN};
 
 /// What is made for one assignment in a cluster; nothing of it may be left when the assignment is gone.
 const OURS: [Resource; 3] = [Resource::Pods, Resource::Secrets, Resource::ClusterStaticEntries];
@@ -66,8 +55,12 @@ impl Cluster {
         let kubernetes = Arc::new(Kubernetes::start().await);
         // The name that the Pods of the program look for.
         let socket = sockets.join("spire-agent.sock");
-        let rules =
-            Rules { kubernetes: Arc::downgrade(&kubernetes), pods: folder.clone(), domain: DOMAIN, controller: FACADE };
+        let rules = Rules {
+            kubernetes: Arc::downgrade(&kubernetes),
+            pods: folder.clone(),
+            domain: TRUST_DOMAIN,
+            controller: FACADE,
+        };
         let agent = Agent::start(&socket, rules)?;
         let runner = ("GITEA_RUNNER_BINARY".to_owned(), image.runner.display().to_string());
         kubernetes.kubelet().runs(Workload {
@@ -86,35 +79,12 @@ impl Cluster {
     /// # Errors
     /// They cannot be written, or there is no port.
     pub fn settings_of(&self, gitea: &Gitea, api: &str, dir: &Path) -> io::Result<Vec<String>> {
-        let file = |name: &str, content: &str| -> io::Result<String> {
-            let path = dir.join(name);
-            std::fs::write(&path, content)?;
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-            Ok(path.display().to_string())
-        };
         let registration = gitea.register("controller", ["self-hosted", "pod"]);
-        let port = steady_port()?;
-        let settings = [
-            ("COMPONENTS", "scheduler,pod-worker".to_owned()),
-            ("DEFAULT_BACKEND", "pod".to_owned()),
-            ("IDENTITY_ISSUER", "workload-api".to_owned()),
-            ("SPIFFE_ENDPOINT_SOCKET", format!("unix://{}", self.socket.display())),
-            ("TRUST_DOMAIN", DOMAIN.to_owned()),
-            ("GITEA_RUNNER_UUID_FILE", file("uuid", &registration.uuid)?),
-            ("GITEA_RUNNER_TOKEN_FILE", file("token", &registration.token)?),
-            ("RUNNER_FACADE_URL", format!("https://127.0.0.1:{port}")),
-            ("RUNNER_FACADE_LISTEN", format!("127.0.0.1:{port}")),
-            ("RUNNER_FACADE_SPIFFE_ID", FACADE.to_owned()),
-            ("RUNNER_FACADE_CAPABILITY_KEY_FILE", file("capability", &"c".repeat(32))?),
-            ("ENVELOPE_KEY_FILE", file("envelope", &"e".repeat(32))?),
-            ("OPS_LISTEN", "127.0.0.1:0".to_owned()),
-            ("POD_EXECUTOR_IMAGE", IMAGE.to_owned()),
-            ("SPIRE_CLASS", "spire-mgmt-spire".to_owned()),
-            ("SPIRE_CLUSTER", "ci-nodes".to_owned()),
-            ("KUBERNETES_API", api.to_owned()),
-            ("KUBERNETES_TOKEN_FILE", file("kubernetes-token", &self.kubernetes.token())?),
-        ];
-        Ok(settings.map(|(name, value)| format!("{name}={value}")).into())
+        let registered = (registration.uuid.as_str(), registration.token.as_str());
+        let mut settings = settings::of_controller(dir, registered, (api, &self.kubernetes.token()))?;
+        settings.push(("IDENTITY_ISSUER", "workload-api".to_owned()));
+        settings.push(("SPIFFE_ENDPOINT_SOCKET", format!("unix://{}", self.socket.display())));
+        Ok(settings.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
     }
 
     /// The names of the executors' Pods.
@@ -158,17 +128,6 @@ impl Cluster {
     pub fn agent_is_away(&self, away: bool) {
         self.agent.set_away(away);
     }
-}
-
-/// A free port that stays free while a controller is away: the kernel gives none below its range to whoever connects to
-/// somewhere. Another listener may still take it, which the controller then says.
-fn steady_port() -> io::Result<u16> {
-    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
-    let first = range.split_whitespace().next().and_then(|first| first.parse::<u16>().ok()).unwrap_or(32_768);
-    let below = first.saturating_sub(1).max(LOWEST_PORT + 1);
-    let drawn = || LOWEST_PORT + (uuid::Uuid::new_v4().as_u128() % u128::from(below - LOWEST_PORT)) as u16;
-    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    (0..100).map(|_| drawn()).find(free).ok_or_else(|| io::Error::other("no port of loopback is free"))
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! What a container of this cluster gets.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use serde_json::json;
 
+use super::settings::IMAGE;
 use super::*;
 
 const SOON: Duration = Duration::from_secs(20);

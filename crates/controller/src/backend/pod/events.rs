@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use domain::metadata::{ExecutorRecord, Mark, Unreadable};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
@@ -18,8 +18,8 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use super::Shared;
 use super::seen::{Container, Seen};
 use crate::backend::{ExecutorState, Failure};
-use crate::kubernetes::events::{Said, object, went_wrong};
-use crate::kubernetes::{self, Refusal};
+use crate::kubernetes::Refusal;
+use crate::kubernetes::events::{self as cluster_events, Said, went_wrong};
 use crate::telemetry::events::{Subject, executor_log};
 
 const WARNING: &str = "Warning";
@@ -159,14 +159,20 @@ fn last_words(pod: &Seen, how: &str) {
 }
 
 fn event(namespace: &str, note: &Note) -> Event {
-    let about = object("v1", "Pod", namespace, &note.pod.name, Some(note.pod.uid.clone()));
-    let said = Said { reason: note.word.reason(), kind: note.word.kind(), message: &message(note) };
-    kubernetes::events::event(about, &said, note.at)
+    let about = cluster_events::pod(namespace, &note.pod.name, note.pod.uid.clone());
+    note.event(about, &note.message())
 }
 
-fn message(note: &Note) -> String {
-    let word = note.word.message();
-    if note.more.is_empty() { word.to_owned() } else { format!("{word}: {}", note.more) }
+impl Note {
+    fn message(&self) -> String {
+        let word = self.word.message();
+        if self.more.is_empty() { word.to_owned() } else { format!("{word}: {}", self.more) }
+    }
+
+    fn event(&self, about: ObjectReference, message: &str) -> Event {
+        let said = Said { reason: self.word.reason(), kind: self.word.kind(), message };
+        cluster_events::event(about, &said, self.at)
+    }
 }
 
 /// What went wrong with an executor stands at the Lease as well, which outlives the Pod and is where one looks for all of
@@ -176,9 +182,7 @@ async fn tell_at_lease(shared: &Shared, note: &Note) -> Result<(), Refusal> {
     let namespace = shared.cluster.namespace();
     let leases: Api<Lease> = Api::namespaced(shared.cluster.client(), namespace);
     let uid = shared.cluster.within(leases.get_metadata(lease)).await?.metadata.uid;
-    let about = object("coordination.k8s.io/v1", "Lease", namespace, lease, uid);
-    let message = format!("{}: {}", note.pod.name, message(note));
-    let said = Said { reason: note.word.reason(), kind: note.word.kind(), message: &message };
-    let event = kubernetes::events::event(about, &said, note.at);
+    let message = format!("{}: {}", note.pod.name, note.message());
+    let event = note.event(cluster_events::lease(namespace, lease, uid), &message);
     shared.cluster.within(shared.events.create(&PostParams::default(), &event)).await.map(drop)
 }

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::kubernetes::events::{Said, event, object, went_wrong};
+use crate::kubernetes::events::{self, Said, went_wrong};
 use crate::kubernetes::{Cluster, Refusal};
 
 /// For writing one.
@@ -19,8 +19,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 pub(super) fn on(lease: &Lease, namespace: &str, message: &str) -> Event {
     let metadata = &lease.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();
-    let about = object("coordination.k8s.io/v1", "Lease", namespace, name, metadata.uid.clone());
-    event(about, &Said { reason: "LeaderElection", kind: "Normal", message }, Timestamp::now())
+    let about = events::lease(namespace, name, metadata.uid.clone());
+    events::event(about, &Said { reason: "LeaderElection", kind: "Normal", message }, Timestamp::now())
 }
 
 /// Writes it.

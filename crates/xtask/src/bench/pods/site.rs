@@ -2,7 +2,6 @@
 //! NATS server for its queue, a real SPIRE for its own identity. No executor runs: a Pod is what the double makes of it.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use anyhow::Context as _;
 use domain::id::assignment_of_name;
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::cluster::settings::{FACADE, TRUST_DOMAIN, of_controller};
 use testkit::gitea::Gitea;
 use testkit::kubernetes::{Call, Kubernetes, Resource, Verb};
 use testkit::queue::{Broker, Names};
@@ -24,10 +24,6 @@ use super::super::subject::{SOON, now, since_epoch};
 
 pub(super) const INSTANCE: &str = "bench";
 pub(super) const NAMESPACE: &str = "gitea-actions";
-const TRUST_DOMAIN: &str = "td.test";
-const FACADE: &str = "spiffe://td.test/facade";
-const IMAGE: &str =
-    "registry.example.org/ci/executor@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Everything ends when it is dropped.
 pub(super) struct Site {
@@ -144,37 +140,15 @@ fn settings_of(
     kubernetes: &Kubernetes,
     credentials: &Credentials,
 ) -> anyhow::Result<BTreeMap<String, String>> {
-    let file = |name: &str, content: &str| -> anyhow::Result<String> {
-        let path = place.join(name);
-        std::fs::write(&path, content)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(path.display().to_string())
-    };
-    // Somebody else may take it before the program does, which it then says.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let settings = [
-        ("COMPONENTS", "scheduler,pod-worker".to_owned()),
+    let registered = (credentials.uuid.as_str(), credentials.token.as_str());
+    let mut settings = of_controller(place, registered, (&kubernetes.url(), &kubernetes.token()))?;
+    settings.extend([
         ("INSTANCE_ID", INSTANCE.to_owned()),
-        ("TRUST_DOMAIN", TRUST_DOMAIN.to_owned()),
         ("STATE_DIR", place.join("state").display().to_string()),
         ("HOSTNAME", "bench-0".to_owned()),
         ("GITEA_INSTANCE_URL", gitea.url()),
-        ("GITEA_RUNNER_UUID_FILE", file("uuid", &credentials.uuid)?),
-        ("GITEA_RUNNER_TOKEN_FILE", file("token", &credentials.token)?),
-        ("RUNNER_FACADE_URL", format!("https://127.0.0.1:{port}")),
-        ("RUNNER_FACADE_LISTEN", format!("127.0.0.1:{port}")),
-        ("RUNNER_FACADE_SPIFFE_ID", FACADE.to_owned()),
-        ("RUNNER_FACADE_CAPABILITY_KEY_FILE", file("capability", &"c".repeat(32))?),
-        ("ENVELOPE_KEY_FILE", file("envelope", &"e".repeat(32))?),
-        ("OPS_LISTEN", "127.0.0.1:0".to_owned()),
-        ("DEFAULT_BACKEND", "pod".to_owned()),
-        ("POD_EXECUTOR_IMAGE", IMAGE.to_owned()),
         ("POD_CAPACITY", capacity.to_string()),
         ("POD_NAMESPACE", NAMESPACE.to_owned()),
-        ("SPIRE_CLASS", "spire-mgmt-spire".to_owned()),
-        ("SPIRE_CLUSTER", "ci-nodes".to_owned()),
-        ("KUBERNETES_API", kubernetes.url()),
-        ("KUBERNETES_TOKEN_FILE", file("kubernetes-token", &kubernetes.token())?),
-    ];
-    Ok(settings.map(|(name, value)| (name.to_owned(), value)).into())
+    ]);
+    Ok(settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
