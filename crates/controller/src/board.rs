@@ -5,16 +5,18 @@
 //! [`Life::wants`] has something new for them.
 
 mod card;
+mod listed;
 mod room;
 #[cfg(test)]
 mod tests;
+mod view;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::assignment::Assignment;
 use domain::id::{AssignmentId, Epoch};
-use domain::lifecycle::{Action, Event, Executor, Life, Limits, Phase, Wants, happenings};
+use domain::lifecycle::{Action, Event, Life, Limits, Phase, happenings};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -27,7 +29,9 @@ use crate::queue::Key;
 use crate::telemetry::events::Subject;
 
 pub use card::Card;
+pub use listed::{Listed, Strays};
 pub use room::{Occupancy, Room};
+pub use view::{BeingMade, View};
 
 /// A task's bytes as the runner gets them.
 pub type Payload = Arc<Zeroizing<Vec<u8>>>;
@@ -38,24 +42,6 @@ struct Entry {
     lane: Arc<Lane>,
     life: Life,
     payload: Option<Payload>,
-}
-
-/// What a room looks at.
-pub struct View {
-    /// The assignment.
-    pub id: AssignmentId,
-    /// Its facts; none for a task that was refused before it became an assignment.
-    pub card: Option<Arc<Card>>,
-    /// Its message in the queue; none for a task that was refused before it had one.
-    pub message: Option<Key>,
-    /// Its state.
-    pub life: Life,
-    /// What the rooms have to do for it.
-    pub wants: Wants,
-    /// The payload lies here.
-    pub has_payload: bool,
-    /// The one way to Gitea for this task.
-    pub lane: Arc<Lane>,
 }
 
 /// A room's ear for changes on the board.
@@ -69,33 +55,6 @@ impl Changes {
             std::future::pending::<()>().await;
         }
     }
-}
-
-/// Objects of ours that belong to no life. Each holds its slot (NEW-56).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Strays {
-    /// Of an older epoch, or of an older life of the same number; they are being removed.
-    pub fenced: BTreeSet<(AssignmentId, Epoch)>,
-    /// Name and problem of what cannot be read; left alone.
-    pub unreadable: BTreeMap<String, String>,
-}
-
-/// The last complete list of the backend.
-#[derive(Debug, Clone)]
-pub struct Listed {
-    /// When it was begun.
-    pub at: Timestamp,
-    /// What it showed, strays included.
-    pub executors: BTreeSet<(AssignmentId, Epoch)>,
-}
-
-/// Whether an executor is still being made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BeingMade {
-    /// The call that makes it is under way: that a list does not show it proves nothing.
-    Yes,
-    /// It was there.
-    No,
 }
 
 /// How much a new process knows of what exists.
@@ -273,132 +232,6 @@ impl Board {
         }
     }
 
-    /// The payload, while it may be handed out.
-    #[must_use]
-    pub fn payload(&self, id: AssignmentId) -> Option<Payload> {
-        self.lock().get(&id).and_then(|entry| entry.payload.clone())
-    }
-
-    /// The facts of an assignment.
-    #[must_use]
-    pub fn card(&self, id: AssignmentId) -> Option<Arc<Card>> {
-        self.lock().get(&id).and_then(|entry| entry.card.clone())
-    }
-
-    /// The message of an assignment in the queue.
-    #[must_use]
-    pub fn message(&self, id: AssignmentId) -> Option<Key> {
-        self.lock().get(&id).and_then(|entry| entry.message.clone())
-    }
-
-    /// The one way to Gitea for a task.
-    #[must_use]
-    pub fn lane(&self, id: AssignmentId) -> Option<Arc<Lane>> {
-        self.lock().get(&id).map(|entry| Arc::clone(&entry.lane))
-    }
-
-    /// Our rows before the runner's first one.
-    #[must_use]
-    pub fn log_shift(&self, id: AssignmentId) -> u64 {
-        self.lock().get(&id).map_or(0, |entry| entry.life.log().shift())
-    }
-
-    /// One life as a room sees it.
-    #[must_use]
-    pub fn view(&self, id: AssignmentId) -> Option<View> {
-        let now = self.now();
-        self.lock().get(&id).map(|entry| entry.view(id, now, &self.limits))
-    }
-
-    /// Reads something off one life, which is not copied for it: what is asked at every call and every few seconds of each
-    /// of thousands.
-    #[must_use]
-    pub fn read<T>(&self, id: AssignmentId, look: impl FnOnce(&Life) -> T) -> Option<T> {
-        self.lock().get(&id).map(|entry| look(&entry.life))
-    }
-
-    /// The card of a life and its current incarnation.
-    #[must_use]
-    pub fn incarnation(&self, id: AssignmentId) -> Option<(Option<Arc<Card>>, Epoch)> {
-        self.lock().get(&id).map(|entry| (entry.card.clone(), entry.life.epoch()))
-    }
-
-    /// The lives with an executor, as far as is known, with its incarnation.
-    #[must_use]
-    pub fn with_executors(&self) -> Vec<(AssignmentId, Epoch, BeingMade)> {
-        let entries = self.lock();
-        let with_one = entries.iter().filter(|(_, entry)| entry.life.executor() != Executor::Absent);
-        let read = |(&id, entry): (&AssignmentId, &Entry)| {
-            let being_made = if *entry.life.phase() == Phase::Creating { BeingMade::Yes } else { BeingMade::No };
-            (id, entry.life.epoch(), being_made)
-        };
-        with_one.map(read).collect()
-    }
-
-    /// Whether to hear that its executor exists is news to a life. Every list says it of each executor again.
-    #[must_use]
-    pub fn is_news(&self, id: AssignmentId, epoch: Epoch) -> bool {
-        let news = |life: &Life| life.epoch() == epoch && life.executor() == Executor::Absent;
-        self.read(id, news).unwrap_or_default()
-    }
-
-    /// All lives as a room sees them, in the order of their numbers.
-    #[must_use]
-    pub fn views(&self) -> Vec<View> {
-        let now = self.now();
-        self.lock().iter().map(|(&id, entry)| entry.view(id, now, &self.limits)).collect()
-    }
-
-    /// Those lives for which a room has something to do. Nothing is copied of the others, of which there are thousands.
-    #[must_use]
-    pub fn views_that(&self, wanted: impl Fn(&Wants) -> bool) -> Vec<View> {
-        let now = self.now();
-        let entries = self.lock();
-        let views = entries.iter().filter(|(_, entry)| wanted(&entry.life.wants(now, &self.limits)));
-        views.map(|(&id, entry)| entry.view(id, now, &self.limits)).collect()
-    }
-
-    /// Reads a number off the log of a life: what its runner is answered for its rows.
-    #[must_use]
-    pub fn runner_ack(&self, id: AssignmentId) -> u64 {
-        self.lock().get_mut(&id).map_or(0, |entry| entry.life.runner_ack())
-    }
-
-    /// The current incarnation of an assignment.
-    #[must_use]
-    pub fn epoch(&self, id: AssignmentId) -> Option<Epoch> {
-        self.read(id, Life::epoch)
-    }
-
-    /// Takes note of the objects that belong to no life, seen by a list that was begun when `before` was known: it proves
-    /// nothing about what was fenced since. Returns what was known until now.
-    pub fn set_strays(&self, mut strays: Strays, before: &Strays) -> Strays {
-        let mut known = self.strays_now();
-        strays.fenced.extend(known.fenced.difference(&before.fenced));
-        std::mem::replace(&mut *known, strays)
-    }
-
-    /// The objects that belong to no life.
-    #[must_use]
-    pub fn strays(&self) -> Strays {
-        self.strays_now().clone()
-    }
-
-    /// Takes note of a complete list, for whoever compares it with the lives.
-    pub fn set_listed(&self, listed: Listed) {
-        *self.listed_now() = Some(listed);
-    }
-
-    /// The last complete list; none before the first.
-    #[must_use]
-    pub fn listed(&self) -> Option<Listed> {
-        self.listed_now().clone()
-    }
-
-    fn listed_now(&self) -> MutexGuard<'_, Option<Listed>> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells a room that a life changed in a way it may have to act on, also while it was busy. What changed is not said:
     /// rooms look at everything.
     #[must_use]
@@ -409,11 +242,6 @@ impl Board {
     /// Wakes the rooms.
     pub fn wake(&self) {
         self.changed.send_replace(());
-    }
-
-    /// Taken after the lives' lock where both are needed.
-    fn strays_now(&self) -> MutexGuard<'_, Strays> {
-        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AssignmentId, Entry>> {
@@ -432,17 +260,5 @@ impl Entry {
     fn subject(&self, id: AssignmentId) -> Subject {
         let backend = self.card.as_ref().map(|card| card.backend);
         Subject { backend, assignment: id, epoch: self.life.was_launched().then(|| self.life.epoch()) }
-    }
-
-    fn view(&self, id: AssignmentId, now: Timestamp, limits: &Limits) -> View {
-        View {
-            id,
-            card: self.card.clone(),
-            message: self.message.clone(),
-            life: self.life.clone(),
-            wants: self.life.wants(now, limits),
-            has_payload: self.payload.is_some(),
-            lane: Arc::clone(&self.lane),
-        }
     }
 }

@@ -5,6 +5,7 @@
 //! for settings.
 
 pub mod address;
+mod allow;
 pub mod components;
 pub mod effective;
 pub mod nats;
@@ -31,9 +32,9 @@ use domain::identity::{IdentityRules, SpiffeId, TrustDomain};
 use domain::policy::TrustPolicy;
 
 use crate::backend::local::isolation::{Shared, UserRange};
-use crate::facade::AllowList;
 
 pub use address::{FacadeUrl, GiteaUrl, WorkloadEndpoint};
+pub use allow::{AllowError, AllowList};
 pub use components::{Component, Components};
 pub use nats::Nats;
 pub use pods::{ClusterAccess, Election, EntryParent, IdentityMeans, PodIdentity, Pods, RunnerVersion, SpiffeVolume};

@@ -16,6 +16,7 @@ use domain::policy::{Section, Untrusted};
 use http::Uri;
 
 use super::address::{self, FacadeUrl, GiteaUrl, WorkloadEndpoint};
+use super::allow::AllowList;
 use super::components::{Component, Components};
 use super::nats::{self, NatsUrl, StreamName, SubjectBase};
 use super::pods::{self, Election, RunnerVersion, SpiffeVolume};
@@ -27,7 +28,6 @@ use super::{IsolationKind, Issuer, LogFormat, LogLevel, Means, QueueKind};
 use crate::backend::local::isolation::{Shared, UserRange};
 use crate::backend::pod::privileged::PrivilegedPolicy;
 use crate::backend::pod::template::PodTemplate;
-use crate::facade::AllowList;
 
 use Component::{LocalWorker, PodWorker, VmWorker};
 use Need::{Optional, Required};

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use domain::id::Backend;
 
+use super::allow::AllowList;
 use super::setting::Problem;
 use crate::backend::local::isolation::{Access, Shared, UserRange};
-use crate::facade::AllowList;
 
 pub(super) fn invalid<T>(why: impl Into<String>) -> Result<T, Problem> {
     Err(Problem::Invalid(why.into()))

@@ -35,11 +35,7 @@ pub async fn serve(listener: TcpListener, acceptor: TlsAcceptor, facade: Arc<Fac
         };
         match accepted {
             Ok((stream, place)) => {
-                let served = connection(stream, acceptor.clone(), Arc::clone(&house), stop.clone());
-                connections.spawn(async move {
-                    served.await;
-                    drop(place);
-                });
+                connections.spawn(connection(stream, acceptor.clone(), Arc::clone(&house), stop.clone(), place));
             }
             // Out of file descriptors, or the peer gave up: neither is worth ending the facade.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -64,10 +60,19 @@ fn noticed(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, house: Arc<House>, stop: CancellationToken) {
+/// Thousands of these wait for their next request: what they no longer need, or move about, lies outside of them.
+async fn connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    house: Arc<House>,
+    stop: CancellationToken,
+    _place: OwnedSemaphorePermit,
+) {
     // Small answers to a waiting runner must not wait for more.
     let _best_effort = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)));
+    let Ok(Ok(stream)) = handshake.await else { return };
+    let stream = Box::new(stream);
     let Some(peer) = peer(&stream) else { return };
     // By the wall clock, as the handshake judged the certificate: its issuer and both ends go by that one.
     let left = Duration::try_from(peer.expires_at.duration_since(Timestamp::now())).unwrap_or_default();

@@ -1,7 +1,6 @@
 //! What executors talk to: RunnerService, their own reports, and the allow-listed way to the repository, all behind
 //! SPIFFE mTLS and one authentication layer (invariant 6).
 
-mod allow;
 mod answer;
 mod auth;
 mod claim;
@@ -31,7 +30,6 @@ use crate::board::Board;
 use crate::ops::Ops;
 use crate::rotation::Ring;
 use crate::telemetry::events::Subject;
-pub use allow::{AllowError, AllowList};
 use auth::{Caller, Gate};
 use connection::House;
 pub use inherit::Inherited;

@@ -20,9 +20,9 @@ use forward::{Forwarder, Streamed};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::allow::AllowList;
 use super::auth::Caller;
 use super::{Facade, answer};
+use crate::config::AllowList;
 use crate::gitea::Connector;
 
 /// Below Gitea's own, so that no request goes out on a connection that is just being closed.

@@ -109,7 +109,7 @@ impl AllowList {
     }
 
     /// Whether a request may pass.
-    pub(super) fn allows(&self, method: &Method, path: &Segments<'_>) -> bool {
+    pub(crate) fn allows(&self, method: &Method, path: &Segments<'_>) -> bool {
         let never = NEVER.iter().any(|closed| path.starts_with_ignoring_case(closed));
         !never && self.0.iter().any(|rule| rule.fits(method, path))
     }
