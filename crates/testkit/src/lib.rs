@@ -15,4 +15,5 @@ pub mod runner_client;
 pub mod stand_in;
 pub mod traces;
 mod waiting;
+pub mod wires;
 pub mod world;

@@ -19,6 +19,7 @@ mod lost_answers;
 mod poison;
 mod proxy;
 mod reasons;
+mod remembered;
 mod restart;
 mod rotation;
 mod scheduling;

@@ -233,3 +233,41 @@ async fn one_owner_does_not_fill_all_slots() {
     world.all_succeed(&crowd, SOON).await;
     world.finish().await;
 }
+
+/// NEW-18, NEW-34, T37, T4, F19, F20: the oldest message is pulled and not started, since its owner is over the limit, and the
+/// queue fails at the next one. It is given back all the same: it starts when its owner has room.
+#[tokio::test]
+async fn what_was_pulled_when_the_queue_failed_is_given_back() {
+    let world = planned(Plan::capacity(3).set("OWNER_LIMIT", "1").set("LOOK_AHEAD", "2").embedded()).await;
+    let of_crowd = |key: &str, step: &str| world.push_one(job(key, &[step]).repository("crowd/app"));
+    let of_other = |key: &str, step: &str| world.push_one(job(key, &[step]).repository("other/app").ids(5, 3));
+    let run = [of_crowd("runs-of-crowd", "gate crowd"), of_other("runs-of-other", "gate other")];
+    world.desk.arrived("crowd", 1, SOON).await;
+    world.desk.arrived("other", 1, SOON).await;
+    let older = of_crowd("older", "say here");
+    lies_in_the_queue(&world, older).await;
+    let newer = of_other("newer", "say here");
+    lies_in_the_queue(&world, newer).await;
+    let (task, queue) = (world.task_of(newer), rusqlite::Connection::open(world.state().join("queue.db")).unwrap());
+    let digest: String = queue.query_row("SELECT digest FROM message WHERE id = ?1", [task], |row| row.get(0)).unwrap();
+    let write = |digest: &str| {
+        queue.execute("UPDATE message SET digest = ?1 WHERE id = ?2", rusqlite::params![digest, task]).unwrap()
+    };
+    write("no digest at all");
+    world.desk.open_gate("other");
+    world.ends_as(run[1], Status::Success, SOON).await;
+    world.eventually("the queue failed", SOON, |world| says(world, "backend lifecycle error")).await;
+    write(&digest);
+    world.ends_as(newer, Status::Success, SOON).await;
+    world.desk.open_gate("crowd");
+    world.all_succeed(&[run[0], older], SOON).await;
+    world.finish().await;
+}
+
+async fn lies_in_the_queue(world: &World, job: JobId) {
+    let lies = |world: &World| {
+        let (task, tasks) = (world.gitea.state(job).task, world.queue().tasks()?);
+        task.filter(|task| tasks.contains(task)).map(drop).ok_or_else(|| format!("task {task:?} in {tasks:?}"))
+    };
+    world.eventually("it lies in the queue", SOON, lies).await;
+}

@@ -10,8 +10,17 @@ use testkit::world::{Allowance, Plan, SOON, World, job};
 
 use crate::planned;
 
+/// A task whose message does not open for want of its key.
+struct Locked {
+    world: World,
+    runs: JobId,
+    waits: JobId,
+    /// The key that is gone.
+    key: String,
+}
+
 /// One job that runs and one that waits behind it, then a new controller with another envelope key.
-async fn one_waits_under_a_key_that_is_gone(wait_limit: &str) -> (World, JobId, JobId) {
+async fn one_waits_under_a_key_that_is_gone(wait_limit: &str) -> Locked {
     let plan = Plan::capacity(1).set("LOOK_AHEAD", "1").set("QUEUE_WAIT_LIMIT", wait_limit);
     let mut world = planned(plan).await;
     let runs = world.push_one(job("runs", &["gate open"]));
@@ -20,10 +29,12 @@ async fn one_waits_under_a_key_that_is_gone(wait_limit: &str) -> (World, JobId, 
     world.gitea_shows("it was fetched", |gitea| gitea.state(waits).task.is_some()).await;
     world.eventually("it is in the queue", SOON, |world| dispatched(world, waits)).await;
     world.kill9();
-    std::fs::write(world.state().join("keys").join("envelope.key"), "another-key-and-a-long-enough-one-too").unwrap();
+    let file = world.state().join("keys").join("envelope.key");
+    let key = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(file, "another-key-and-a-long-enough-one-too").unwrap();
     world.allow(Allowance::Unended(waits));
     world.restart();
-    (world, runs, waits)
+    Locked { world, runs, waits, key }
 }
 
 fn dispatched(world: &World, job: JobId) -> Result<(), String> {
@@ -37,7 +48,7 @@ fn dispatched(world: &World, job: JobId) -> Result<(), String> {
 /// jobs go on.
 #[tokio::test]
 async fn what_never_opens_is_set_aside() {
-    let (mut world, runs, waits) = one_waits_under_a_key_that_is_gone("7s").await;
+    let Locked { mut world, runs, waits, .. } = one_waits_under_a_key_that_is_gone("7s").await;
     world.desk.open_gate("open");
     world.ends_as(runs, Status::Success, SOON).await;
     world.gitea.advance(Duration::from_secs(11 * 60));
@@ -55,6 +66,19 @@ async fn what_never_opens_is_set_aside() {
     let next = world.push_one(job("next", &["say here"]));
     world.ends_as(next, Status::Success, SOON).await;
     assert!(world.desk.told(world.task_of(waits), "task").is_empty());
+    world.finish().await;
+}
+
+/// T13, T24, NEW-38, ENV-7, NEW-36, NEW-140, F23, F28: nothing proves whose the message is while its key is missing, so that nobody
+/// pulls it. The operator puts the key back, without a restart, and the task runs, though no other task comes.
+#[tokio::test]
+async fn a_key_that_is_put_back_opens_what_waits() {
+    let Locked { world, runs, waits, key } = one_waits_under_a_key_that_is_gone("1h").await;
+    world.desk.open_gate("open");
+    world.ends_as(runs, Status::Success, SOON).await;
+    world.eventually("its message did not open", SOON, |world| says(world, "unknown_key")).await;
+    std::fs::write(world.state().join("keys").join("envelope.key"), key).unwrap();
+    world.ends_as(waits, Status::Success, SOON).await;
     world.finish().await;
 }
 

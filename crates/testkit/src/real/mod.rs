@@ -29,7 +29,7 @@ pub use daemon::Daemon;
 pub use database::{JobTimes, Status, StepRow, TaskRow};
 pub use error::Error;
 pub use gate::Gate;
-pub use nats::{NatsCluster, NatsServer, NatsSettings, NatsTls, NatsUser};
+pub use nats::{NatsCluster, NatsServer, NatsSettings, NatsTls, NatsUser, SERVER_VARIABLE as NATS_SERVER_VARIABLE};
 pub use poll::{Seen, eventually};
 pub use processes::{Process, Signal, of_folder, send as signal};
 pub use server::{Access, GiteaServer};

@@ -118,6 +118,29 @@ impl Standalone {
         Ok(())
     }
 
+    /// Starts this program beside the one that runs, on the same settings and state; when it waits for its turn, the former one
+    /// gets SIGTERM. From there on all is about the new one. Answers how the former one ended.
+    ///
+    /// # Errors
+    /// It cannot be started or does not wait for its turn, or the former one does not end, within `limit` each.
+    pub async fn roll_to(&mut self, program: PathBuf, limit: Duration) -> Result<ExitStatus, Error> {
+        const WAITS: &str = "this process waits until that one has ended";
+        let before = self.log().matches(WAITS).count();
+        self.settings.program = program;
+        let child = self.spawn()?;
+        let leash = Leash::tie(child.id(), Some(&self.state()), None)?;
+        let waits = eventually("the successor waits for its turn", limit, async || {
+            let log = self.log();
+            let waits = log.matches(WAITS).count() > before;
+            Ok(if waits { Seen::Done(()) } else { Seen::NotYet(tail(&log, 2000).to_owned()) })
+        })
+        .await;
+        let ended = self.sigterm(limit).await;
+        // Whatever went wrong: it is ended with everything else.
+        self.running = Some((child, leash));
+        waits.and(ended)
+    }
+
     /// From the next start on: this program.
     pub fn set_program(&mut self, program: PathBuf) {
         self.settings.program = program;

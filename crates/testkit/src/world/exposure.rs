@@ -2,18 +2,59 @@
 
 use std::path::{Path, PathBuf};
 
+use super::World;
+
 /// What is looked for, each with a word for it.
 type Secrets<'a> = &'a [(&'static str, String)];
 
+impl World {
+    /// I5: the secrets of this world, each with a word for it: registration, keys, and those of every task.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<(&'static str, String)> {
+        let file = |name: &str| std::fs::read_to_string(self.state().join(name)).unwrap_or_default().trim().to_owned();
+        let registration: serde_json::Value = serde_json::from_str(&file("registration.json")).unwrap_or_default();
+        let token = registration["token"].as_str().unwrap_or_default().to_owned();
+        let own = [
+            ("the registration token", self.gitea.registration_token()),
+            ("the token of the registration", token),
+            ("the capability key", file("keys/capability.key")),
+            ("the envelope key", file("keys/envelope.key")),
+        ];
+        let passwords = self.broker.as_ref().map(|broker| broker.passwords());
+        let passwords = passwords.into_iter().flat_map(|passwords| [passwords.producer, passwords.worker]);
+        let passwords = passwords.map(|password| ("a password of NATS", password));
+        let tasks = self.gitea.jobs().into_iter().filter_map(|job| self.gitea.handed_out(self.gitea.find(job)?.task?));
+        let of_tasks = tasks.flat_map(|task| task.secrets.into_values()).map(|value| ("a secret of a task", value));
+        own.into_iter().chain(passwords).chain(of_tasks).filter(|(_, value)| value.len() > 8).collect()
+    }
+
+    /// Where in the controller's log, in the state folder or in what a NATS server stores and logs one of these lies in
+    /// clear; the files that are made to hold our own are left out.
+    #[must_use]
+    pub fn exposed(&self, secrets: &[(&'static str, String)]) -> Vec<String> {
+        let stored = self.broker.iter().flat_map(|broker| in_places(&broker.stored(), secrets));
+        exposed(&self.state(), &self.log(), secrets).into_iter().chain(stored).collect()
+    }
+
+    /// I5 of the messages that lie with a server now: they are gone from its disk by the end of the test.
+    pub(super) fn look_at_what_waits(&mut self) {
+        let (Some(broker), Ok(tasks)) = (&self.broker, self.queue.tasks()) else { return };
+        let handed_out = tasks.into_iter().filter_map(|task| self.gitea.handed_out(task));
+        let secrets = handed_out.flat_map(|task| task.secrets.into_values()).filter(|value| value.len() > 8);
+        let secrets: Vec<_> = secrets.map(|value| ("a secret of a task that waits", value)).collect();
+        self.exposed.extend(in_places(&broker.stored(), &secrets));
+    }
+}
+
 /// I5: what is in the log or in a file of the state folder, but for those that are made to hold secrets of ours.
-pub(super) fn exposed(state: &Path, log: &str, secrets: Secrets<'_>) -> Vec<String> {
+fn exposed(state: &Path, log: &str, secrets: Secrets<'_>) -> Vec<String> {
     let mut found = search("the log", log.as_bytes(), secrets);
     found.extend(in_folder(state, &[state.join("keys"), state.join("registration.json")], secrets));
     found
 }
 
 /// What is in these files and folders.
-pub(super) fn in_places(places: &[PathBuf], secrets: Secrets<'_>) -> Vec<String> {
+fn in_places(places: &[PathBuf], secrets: Secrets<'_>) -> Vec<String> {
     let in_place = |place: &PathBuf| match place.is_dir() {
         true => in_folder(place, &[], secrets),
         false => in_file(place, secrets),

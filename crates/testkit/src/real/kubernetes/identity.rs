@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// SPIRE on a cluster; drop it before the cluster.
 pub struct Identity {
-    _entries: EntryManager,
+    entries: Option<EntryManager>,
     agent: SpireAgent,
     server: std::sync::Arc<SpireServer>,
     sockets: PathBuf,
@@ -70,7 +70,12 @@ impl Identity {
         attested(cluster, &server).await?;
         let node = client.get(&format!("/api/v1/nodes/{NODE}")).await?.object("get the node")?;
         let node_uid = node["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        Ok(Self { _entries: entries, agent, server, sockets, node_uid })
+        Ok(Self { entries: Some(entries), agent, server, sockets, node_uid })
+    }
+
+    /// From now on no object becomes an entry, and no entry is deleted, as on a site without spire-controller-manager.
+    pub fn end_entry_manager(&mut self) {
+        self.entries = None;
     }
 
     /// The server.

@@ -38,6 +38,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A server that is being started answers late rather than never.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
+/// The environment variable that names another server than the one that is provisioned.
+pub const SERVER_VARIABLE: &str = "GDR_NATS_SERVER";
+
 /// A running, paused or stopped server. Dropping it kills the server and removes its folder.
 pub struct NatsServer {
     // Before the folder: who is in it goes first.
@@ -66,7 +69,10 @@ impl NatsServer {
 
     /// Everything but the start.
     fn prepare(settings: NatsSettings, name: &str, route: Option<Route>) -> Result<Self, Error> {
-        let program = Cache::locate()?.program(Program::Nats)?;
+        let program = match std::env::var_os(SERVER_VARIABLE) {
+            Some(program) => PathBuf::from(program),
+            None => Cache::locate()?.program(Program::Nats)?,
+        };
         let private = std::fs::Permissions::from_mode(0o700);
         let dir = tempfile::Builder::new().prefix("gdr-nats-").permissions(private).tempdir();
         let dir = dir.map_err(Error::system("make a temporary folder"))?;

@@ -13,6 +13,7 @@ use testkit::queue::{Broker, Names, Queue};
 use testkit::real::{NatsSettings, Signal, of_folder, signal, workplace};
 use testkit::runner_client::Credentials;
 use testkit::stand_in::{self, Temper};
+use testkit::wires::Cable;
 use testkit::world::{Desk, SOON, asked_at};
 
 use crate::programs;
@@ -65,6 +66,24 @@ impl Hall {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
+    }
+
+    /// A wire to NATS.
+    pub(super) async fn cable(&self) -> Cable {
+        Cable::to(([127, 0, 0, 1], self.broker.port()).into()).await.unwrap()
+    }
+
+    /// The passwords of NATS as they are now, where the replicas read them.
+    pub(super) fn write_passwords(&self) {
+        self.broker.write_passwords(self.dir.path()).unwrap();
+    }
+
+    /// Another content for a file that the replicas read.
+    pub(super) fn write(&self, name: &str, text: &str) {
+        // Whoever reads it meanwhile finds the old one or the new one.
+        let draft = self.dir.path().join(format!("{name}.draft"));
+        std::fs::write(&draft, text).unwrap();
+        std::fs::rename(draft, self.dir.path().join(name)).unwrap();
     }
 
     pub(super) fn let_it_speak(&self) {
@@ -130,6 +149,8 @@ impl Hall {
             ("ENVELOPE_KEY_FILE", file("envelope.key", &"e".repeat(64))),
             ("STATE_DIR", state.display().to_string()),
             ("LOOK_AHEAD", "1".to_owned()),
+            // An outage may last for longer than the hour of the default.
+            ("QUEUE_WAIT_LIMIT", "5h".to_owned()),
             ("LOG_LEVEL", "debug".to_owned()),
             ("GITEA_RUNNER_BINARY", self.runner.display().to_string()),
         ];
@@ -217,6 +238,15 @@ impl Replica {
             }
             let told = || self.log().lines().rev().take(20).collect::<Vec<_>>().join("\n");
             assert!(begun.elapsed() < limit, "not within {limit:?}: {answer:?}\n{}", told());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until it has said this so many times.
+    pub(super) async fn tells(&self, what: &str, times: usize) {
+        let end = Instant::now() + SOON;
+        while self.log().matches(what).count() < times {
+            assert!(Instant::now() < end, "not {times} times {what:?}:\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

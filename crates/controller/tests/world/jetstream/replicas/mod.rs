@@ -1,8 +1,8 @@
 //! Two controllers for one registration: one leads, the other waits for its turn.
 
-mod cable;
 mod hall;
 mod outages;
+mod secrets;
 
 use std::time::{Duration, Instant};
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use testkit::gitea::{Settings, Status};
+use testkit::wires::Cable;
 use testkit::world::{SOON, job};
 
 use super::KILLED;
-use super::cable::Cable;
 use super::hall::Hall;
 
 /// How long Gitea bears a silent task here.
@@ -28,6 +28,10 @@ fn outage() -> (Duration, Settings) {
 
 fn impatient() -> Settings {
     Settings { zombie_timeout: ZOMBIE, zombie_sweep: Duration::from_secs(1), ..Settings::default() }
+}
+
+fn url(cable: &Cable) -> String {
+    format!("nats://{}", cable.address())
 }
 
 /// How NATS goes away.
@@ -93,8 +97,8 @@ async fn a_leader_outlasts_a_server_that_is_frozen() {
 #[tokio::test]
 async fn a_leader_that_is_cut_off_starts_nothing() {
     let hall = Hall::open_in(impatient()).await;
-    let cable = Cable::to(hall.broker.port()).await;
-    let mut first = hall.replica_by(&cable.url(), "first", "one");
+    let cable = hall.cable().await;
+    let mut first = hall.replica_by(&url(&cable), "first", "one");
     first.serves(SOON).await;
     let second = hall.replica("second", "two");
     second.stands_by().await;
@@ -116,5 +120,29 @@ async fn a_leader_that_is_cut_off_starts_nothing() {
     assert!(!first.ended().await.success());
     assert!(first.log().contains("scheduler leadership lost"), "{}", first.log());
     assert_eq!(hall.desk.told(hall.task_of(waits), "task").len(), 1);
+    hall.assert_outcomes();
+}
+
+/// T16, NEW-15, NEW-59, SCH-11, F49: cut off alone, just before it fetched a task: that one is in its memory only. When it hears
+/// of the other it brings the task into the stream all the same, and the other finds it there and runs it.
+#[tokio::test]
+async fn a_task_in_memory_only_is_handed_over() {
+    let hall = Hall::open().await;
+    let cable = hall.cable().await;
+    let mut first = hall.replica_by(&url(&cable), "first", "one");
+    first.serves(SOON).await;
+    let second = hall.replica("second", "two");
+    second.stands_by().await;
+    cable.cut();
+    let late = hall.gitea.push_one(job("late", &["say here"]));
+    let fetched = |gitea: &testkit::gitea::Gitea| gitea.state(late).task.is_some();
+    hall.gitea.wait_for("the task is fetched", fetched, SOON).await.unwrap();
+    second.serves(KILLED + SOON).await;
+    assert!(first.log().contains("dispatch Gitea task"), "another one fetched it: {}", first.log());
+    cable.mend();
+    assert!(!first.ended().await.success());
+    assert!(first.log().contains("scheduler leadership lost"), "{}", first.log());
+    hall.ends_well(late).await;
+    assert_eq!(hall.desk.told(hall.task_of(late), "task").len(), 1);
     hall.assert_outcomes();
 }

@@ -1,5 +1,6 @@
 //! A wire to a server that can be cut: then nothing comes through, and nobody is told so.
 
+use std::io;
 use std::net::SocketAddr;
 
 use tokio::io::copy_bidirectional;
@@ -8,36 +9,42 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Dropping it takes no further connection.
-pub(super) struct Cable {
+pub struct Cable {
     address: SocketAddr,
     is_cut: watch::Sender<bool>,
     keeper: JoinHandle<()>,
 }
 
 impl Cable {
-    /// To this port of loopback.
-    pub(super) async fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, is_cut) = (listener.local_addr().unwrap(), watch::Sender::new(false));
+    /// From a port of loopback to this server.
+    ///
+    /// # Errors
+    /// There is no port.
+    pub async fn to(server: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let (address, is_cut) = (listener.local_addr()?, watch::Sender::new(false));
         let cut = is_cut.subscribe();
         let keeper = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(connection(client, port, cut.clone()));
+                tokio::spawn(connection(client, server, cut.clone()));
             }
         });
-        Self { address, is_cut, keeper }
+        Ok(Self { address, is_cut, keeper })
     }
 
-    pub(super) fn url(&self) -> String {
-        format!("nats://{}", self.address)
+    /// Its near end.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
-    pub(super) fn cut(&self) {
+    /// From now on nothing comes through.
+    pub fn cut(&self) {
         self.is_cut.send_replace(true);
     }
 
     /// New connections are whole; those that were cut end.
-    pub(super) fn mend(&self) {
+    pub fn mend(&self) {
         self.is_cut.send_replace(false);
     }
 }
@@ -48,8 +55,8 @@ impl Drop for Cable {
     }
 }
 
-async fn connection(mut client: TcpStream, port: u16, mut cut: watch::Receiver<bool>) {
-    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+async fn connection(mut client: TcpStream, server: SocketAddr, mut cut: watch::Receiver<bool>) {
+    let Ok(mut server) = TcpStream::connect(server).await else { return };
     let through = async {
         if !*cut.borrow() {
             tokio::select! {
