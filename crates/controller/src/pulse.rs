@@ -4,11 +4,14 @@
 //! A heartbeat that fails is sent again at the next beat; Gitea's zombie limit is minutes away. One that is carried out
 //! without an answer has done its duty.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use domain::id::AssignmentId;
 use domain::lifecycle::{Action, Event, Life, Row};
 use runner_proto::runner::v1 as proto;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,6 +23,9 @@ use crate::telemetry::events::{Subject, assignment_processing_error};
 use crate::wire::proto_steps;
 
 const BEAT: Duration = Duration::from_secs(1);
+/// Calls under way: each has a connection of its own, and a start finds thousands of tasks at once (NEW-11). Enough that a
+/// Gitea of which half the calls hang still hears of thousands of tasks before it takes one for dead.
+const AT_ONCE: usize = 256;
 /// A beat that takes longer than this is stuck (NEW-131).
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -33,6 +39,38 @@ pub struct Pulse {
     pub capacity: usize,
     /// Heartbeats under way.
     pub tracker: TaskTracker,
+    /// Whose turn it is to speak, and who waits for it.
+    pub line: Line,
+}
+
+/// Who may speak: so many at a time, and nobody stands in it twice.
+pub struct Line {
+    places: Semaphore,
+    waiting: Mutex<BTreeSet<AssignmentId>>,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { places: Semaphore::new(AT_ONCE), waiting: Mutex::default() }
+    }
+}
+
+impl Line {
+    /// Joins it; false: it stands in it.
+    fn join(&self, id: AssignmentId) -> bool {
+        self.waiting().insert(id)
+    }
+
+    /// Waits for the turn of who has joined.
+    async fn turn(&self, id: AssignmentId) -> Option<SemaphorePermit<'_>> {
+        let place = self.places.acquire().await.ok();
+        self.waiting().remove(&id);
+        place
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeSet<AssignmentId>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Pulse {
@@ -54,9 +92,13 @@ impl Pulse {
             }
             for view in self.board.views() {
                 let actions = self.board.apply(view.id, time.clone()).unwrap_or_default();
-                if actions.iter().any(|action| matches!(action, Action::Heartbeat | Action::Tell(_))) {
+                let speaks = actions.iter().any(|action| matches!(action, Action::Heartbeat | Action::Tell(_)));
+                if speaks && self.line.join(view.id) {
                     let this = Arc::clone(&self);
-                    self.tracker.spawn(async move { this.speak(view, actions).await });
+                    self.tracker.spawn(async move {
+                        let _place = this.line.turn(view.id).await;
+                        this.speak(view, actions).await;
+                    });
                 }
             }
         }
@@ -110,4 +152,30 @@ pub(crate) fn sign_of_life(life: &Life) -> proto::UpdateTaskRequest {
     let steps = if life.steps().any_started() { proto_steps(life.steps()) } else { vec![] };
     let state = proto::TaskState { steps, ..Default::default() };
     proto::UpdateTaskRequest { state: Some(state).into(), ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use domain::id::TaskId;
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    /// NEW-11, NEW-21: thousands that are to speak at once do so a few at a time, each of them once; who has spoken may join
+    /// again.
+    #[test]
+    fn a_few_speak_at_a_time() {
+        let id = |number: usize| AssignmentId::of(TaskId::try_from(i64::try_from(number).unwrap()).unwrap());
+        let line = Line::default();
+        let all: Vec<_> = (1..=3 * AT_ONCE).map(id).collect();
+        assert!(all.iter().all(|id| line.join(*id)));
+        assert!(!line.join(id(1)), "it stands in it already");
+        let mut turns: Vec<_> = all.iter().filter_map(|id| line.turn(*id).now_or_never().flatten()).collect();
+        assert_eq!(turns.len(), AT_ONCE);
+        assert!(line.join(id(1)), "it speaks now, and may have more to say later");
+        turns.pop();
+        assert!(line.turn(id(3 * AT_ONCE)).now_or_never().is_some(), "the place of one that has spoken");
+    }
 }
