@@ -44,6 +44,9 @@ const UNREGISTERED: &str = "; the entry of this runner in Gitea is gone or its t
 /// A round that takes longer than this is stuck (NEW-131): a FetchTask and a back-off, with room to spare.
 const STUCK: Duration = Duration::from_secs(180);
 
+/// For the last try of a publish at the end of the process.
+const LAST_PUBLISH: Duration = Duration::from_secs(10);
+
 /// What the loop needs.
 pub struct Fetch {
     /// The registration.
@@ -64,14 +67,15 @@ pub struct Fetch {
     pub capabilities: Arc<std::sync::OnceLock<Option<String>>>,
     /// Readiness and metrics.
     pub ops: Ops,
-    /// Publishes that are repeated in the background.
+    /// Publishes that are repeated in the background, and nothing else: the loop ends after them.
     pub tracker: TaskTracker,
     /// Tasks that the queue does not take now; while there are any nothing is fetched.
     pub unwritten: AtomicUsize,
 }
 
 impl Fetch {
-    /// Runs until `stop`; the FetchTask in flight is awaited, and what it brings is persisted (NEW-10).
+    /// Runs until `stop`; the FetchTask in flight is awaited, and what it brings is persisted (NEW-10), as is what an earlier
+    /// one brought and the queue did not take, if it takes it now.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut pace = Pace::new(backoff::seed());
         let (mut declared, mut changes) = (false, self.board.changes());
@@ -110,6 +114,8 @@ impl Fetch {
                 }
             }
         }
+        self.tracker.close();
+        self.tracker.wait().await;
     }
 
     /// The right to fetch. None while a task is in our memory only: the next one would be there as well, and a crash would
@@ -257,18 +263,26 @@ impl Fetch {
     }
 
     /// The `publish` retry loop: the task stays under heartbeat meanwhile, and its life ends it at the wait limit
-    /// (NEW-15). An end of the process ends the task, which is told to Gitea (NEW-16), and with it the repeats.
+    /// (NEW-15). An end of the process ends the repeats with one more try, since the task is nowhere else. Whoever leads by
+    /// then finds it in the queue, and we could not even tell Gitea of its end. Without success a process that still leads
+    /// ends the task, which is told to Gitea (NEW-16).
     async fn publish_again(&self, message: Message, stop: CancellationToken) {
         let mut pauses = backoff::backoff(Duration::from_secs(1), Duration::from_secs(30));
         loop {
             back_off(pauses.pause(), &stop).await;
-            if stop.is_cancelled() {
-                return;
-            }
+            let is_last = stop.is_cancelled();
             let ours = |view: &View| view.card.as_ref().is_some_and(|card| card.digest == message.digest);
             let view = self.board.view(message.id).filter(ours);
             let still_fetched = view.is_some_and(|view| *view.life.phase() == Phase::Fetched);
-            if !still_fetched || self.publish(&message).await.is_ok() {
+            if !still_fetched {
+                return;
+            }
+            if is_last {
+                // One that is cut off here is like one whose answer was lost.
+                let _written_or_told = tokio::time::timeout(LAST_PUBLISH, self.publish(&message)).await;
+                return;
+            }
+            if self.publish(&message).await.is_ok() {
                 return;
             }
         }

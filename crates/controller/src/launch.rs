@@ -9,11 +9,12 @@
 mod host;
 mod making;
 mod rebuild;
+mod taking;
 mod unserved;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::envelope::Opened;
 use domain::id::{AssignmentId, Backend as Kind, InstanceId, PayloadDigest};
@@ -28,8 +29,8 @@ use crate::board::{Board, Recovery, View};
 use crate::gitea::{Gitea, Lane};
 use crate::grants::Grants;
 use crate::ops::Ops;
-use crate::queue::unopened::{RETRY, Unopened};
-use crate::queue::{Delivery, Disposition, Queue, QueueError};
+use crate::queue::unopened::{Tried, Unopened};
+use crate::queue::{Disposition, Key, Queue, QueueError};
 use crate::rotation::Ring;
 use crate::sealing::{Sealing, Unopenable};
 use crate::telemetry::events::{Subject, assignment_processing_error, backend_lifecycle_error};
@@ -38,6 +39,9 @@ pub use host::Host;
 
 /// A pass that takes longer than this is stuck (NEW-131).
 const STUCK: Duration = Duration::from_secs(120);
+/// The first pause before the queue is read for what a former leader wrote after we had read it, and the longest, which
+/// Gitea's zombie limit bears: a reading costs as much as there is.
+const LATE: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(240)];
 /// Messages that are settled at a time.
 const AT_ONCE: usize = 16;
 
@@ -75,15 +79,26 @@ pub struct Launch {
     pub tracker: TaskTracker,
 }
 
+/// What a pass leaves for the next one.
+#[derive(Default)]
+struct Passes {
+    /// The last try to open everything that waits; none before the queue was read for the first time.
+    tried: Option<Tried>,
+    /// Pulled, and neither launched nor settled: nobody gets these before they are given back.
+    in_hand: Vec<Key>,
+    /// When the queue was read last, and how long it is left alone.
+    read: Option<(Instant, Duration)>,
+}
+
 impl Launch {
     /// Runs until `stop`; messages that were not started are given back (CON-4).
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let (mut rebuilt, mut changes) = (false, self.board.changes());
+        let (mut passes, mut changes) = (Passes::default(), self.board.changes());
         let turn = self.ops.liveness.watch("launch", STUCK);
         while !stop.is_cancelled() {
             turn.turned();
             if self.board.may_decide() && self.board.recovery() >= Recovery::ExecutorsKnown {
-                match self.pass(&mut rebuilt).await {
+                match self.pass(&mut passes).await {
                     Ok(()) => self.ops.readiness.set(|conditions| conditions.queue_trouble = self.queue.trouble()),
                     Err(error) => {
                         self.ops.readiness.set(|conditions| conditions.queue_trouble = Some(error.to_string()));
@@ -122,31 +137,37 @@ impl Launch {
         }
     }
 
-    async fn pass(self: &Arc<Self>, rebuilt: &mut bool) -> Result<(), QueueError> {
-        if !*rebuilt {
-            self.rebuild().await?;
-            self.refuse_unserved().await?;
-            *rebuilt = true;
-            self.board.recovered(Recovery::Complete);
+    async fn pass(self: &Arc<Self>, passes: &mut Passes) -> Result<(), QueueError> {
+        self.give_back(&mut passes.in_hand).await?;
+        // Before anything is read: what is sealed with a key that comes meanwhile is tried in another pass.
+        let tries = Tried::now(self.board.now(), &self.sealing.keys());
+        match &passes.tried {
+            None => {
+                self.rebuild().await?;
+                self.refuse_unserved().await?;
+                passes.tried = Some(tries);
+                passes.read = Some((Instant::now(), LATE[0]));
+                self.board.recovered(Recovery::Complete);
+            }
+            Some(tried) if self.unopened.is_waiting() && tried.is_past(&tries) => {
+                self.open_again().await?;
+                passes.tried = Some(tries);
+            }
+            Some(_) => {}
         }
         self.settle_all().await?;
+        if let Some((_, pause)) = passes.read.filter(|(read, pause)| read.elapsed() >= *pause) {
+            self.find_late().await?;
+            passes.read = Some((Instant::now(), LATE[1].min(pause * 2)));
+        }
         self.unopened.pass(&*self.queue, self.board.now(), self.board.limits().queue_wait).await?;
         if self.free_slots() == 0 && self.board.wants_launch(&BTreeMap::new()) {
             self.ops.metrics.admission_blocked("no_slot");
         }
-        let mut unwanted = Vec::new();
-        while self.free_slots() > 0 && self.somebody_may_start() {
-            let Some(delivery) = self.queue.pull(self.kind, self.board.now()).await? else { break };
-            let key = delivery.key();
-            if !self.take(delivery).await? {
-                unwanted.push(key);
-            }
-        }
-        // Only now: given back in the loop they would be pulled again at once.
-        for key in unwanted {
-            self.queue.settle(key, Disposition::Release).await?;
-        }
-        Ok(())
+        let taken = self.take_while_room(&mut passes.in_hand).await;
+        // Only now: given back before, they would be pulled again at once. Whatever ended the loop, they are given back.
+        let given_back = self.give_back(&mut passes.in_hand).await;
+        taken.and(given_back)
     }
 
     /// Who is over a limit is told so, and keeps its place in the queue while others go before it (NEW-18).
@@ -210,31 +231,5 @@ impl Launch {
         }
         self.board.apply(view.id, Event::Settled { epoch: view.life.epoch(), how });
         Ok(())
-    }
-
-    /// Launches the delivery; false: its life does not want that now, since its executor exists or its end is under way.
-    async fn take(self: &Arc<Self>, delivery: Delivery) -> Result<bool, QueueError> {
-        let Opened { assignment, task } = match self.open(delivery.id, &delivery.body) {
-            Ok(opened) => opened,
-            Err(closed) => {
-                let at = self.board.now().saturating_add(RETRY).unwrap_or_else(|_| self.board.now());
-                self.board.apply(delivery.id, Event::WaitsFor { what: format!("a key that opens it: {closed}") });
-                self.queue.settle(delivery.key(), Disposition::Retry { at, error: closed.to_string() }).await?;
-                return Ok(true);
-            }
-        };
-        if self.is_older_life(delivery.id, &delivery.digest) {
-            return Ok(false);
-        }
-        self.make_known(&assignment, delivery.attempts, None);
-        let over = self.board.over(&self.shares).contains_key(&delivery.id);
-        let Some(view) = self.board.view(delivery.id).filter(|view| view.wants.launch && !over) else {
-            return Ok(false);
-        };
-        let epoch = view.life.next_epoch();
-        self.board.apply(delivery.id, Event::LaunchBegun { epoch });
-        let this = Arc::clone(self);
-        self.tracker.spawn(async move { this.launch(assignment, task, epoch, delivery.attempts).await });
-        Ok(true)
     }
 }

@@ -5,7 +5,7 @@
 //! disturbs what the one before it made: that one is accepted as the previous key, whichever of the two files is
 //! written first.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::setting::Problem;
 use crate::config::{self, Keys, Nats, SecretFile};
 use crate::gitea::{AUTHORITIES, Gitea, read_authorities_again};
-use crate::nats::{Connection, Password};
+use crate::nats::{Connection, Connections, Password};
 use crate::ops::metrics::Metrics;
 use crate::telemetry::Secrets;
 
@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// The host's authorities are many, and looked at only with every so many-th look.
 const LOOKS: u32 = 30;
+
+/// For the look before anything is done with secrets: these are some small files.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 /// A key ring whose keys can be replaced.
 pub struct Ring(RwLock<Arc<KeyRing>>);
@@ -132,10 +135,56 @@ impl PasswordFile {
     }
 }
 
+/// The files of the passwords of NATS. Whoever waits for its turn looks at them too: a server that has been given new
+/// passwords lets nobody in with those of before, and without NATS no turn ever comes. Clones share what they know.
+#[derive(Clone, Default)]
+pub struct Passwords(Arc<Mutex<Vec<PasswordFile>>>);
+
+impl Passwords {
+    /// Of connections that were opened with these settings.
+    #[must_use]
+    pub fn new(connections: &Connections, nats: &Nats) -> Self {
+        let file = |connection: &Connection| {
+            let [_, setting] = connection.role().settings();
+            let file = Watched::new(setting, &connection.role().login(nats).password);
+            PasswordFile { password: Arc::clone(connection.password()), file }
+        };
+        Self(Arc::new(Mutex::new(vec![file(&connections.producer), file(&connections.worker)])))
+    }
+
+    /// Looks for as long as it is polled. A file system that hangs holds up nothing but the next look.
+    pub async fn watch(&self, secrets: &Secrets, metrics: &Metrics) {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let (this, secrets, metrics) = (self.clone(), secrets.clone(), metrics.clone());
+            let look = tokio::task::spawn_blocking(move || {
+                this.look(&secrets);
+                metrics.secrets(this.files());
+            });
+            // A look that panicked leaves files whose next look is as good.
+            let _ended = look.await;
+        }
+    }
+
+    fn look(&self, secrets: &Secrets) {
+        self.lock().iter_mut().for_each(|file| file.look(secrets));
+    }
+
+    /// Whether each of them cannot be used now.
+    fn files(&self) -> Vec<(&'static str, bool)> {
+        self.lock().iter().map(|PasswordFile { file, .. }| (file.setting, file.told.is_some())).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<PasswordFile>> {
+        // A panic in a look leaves a file that was looked at or one that was not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Everything that is looked at.
 pub struct Rotation {
     rings: Vec<RingFiles>,
-    passwords: Vec<PasswordFile>,
+    passwords: Passwords,
     gitea: Arc<Gitea>,
     token: Watched,
     authorities: AuthorityFiles,
@@ -175,7 +224,7 @@ impl Rotation {
     pub fn new(gitea: Arc<Gitea>, token: &SecretFile, secrets: Secrets, metrics: Metrics) -> Self {
         Self {
             rings: Vec::new(),
-            passwords: Vec::new(),
+            passwords: Passwords::default(),
             gitea,
             token: Watched::new(config::table::GITEA_RUNNER_TOKEN_FILE.name, token),
             authorities: AuthorityFiles { read_again: read_authorities_again, looks: 0, usable: true },
@@ -192,13 +241,26 @@ impl Rotation {
         self
     }
 
-    /// And at the password of a connection to NATS, which was opened with these settings.
+    /// And at the passwords of NATS.
     #[must_use]
-    pub fn with_connection(mut self, connection: &Connection, nats: &Nats) -> Self {
-        let [_, setting] = connection.role().settings();
-        let file = Watched::new(setting, &connection.role().login(nats).password);
-        self.passwords.push(PasswordFile { password: Arc::clone(connection.password()), file });
-        self
+    pub fn with_passwords(self, passwords: Passwords) -> Self {
+        Self { passwords, ..self }
+    }
+
+    /// Has looked once: the settings may be days old, since a replica reads them before it waits for its turn.
+    ///
+    /// # Errors
+    /// The file system does not answer within 10 s.
+    pub async fn looked(mut self) -> anyhow::Result<Self> {
+        let look = tokio::task::spawn_blocking(move || {
+            self.look();
+            self
+        });
+        let looked = tokio::time::timeout(FIRST_LOOK, look).await.with_context(|| {
+            let seconds = FIRST_LOOK.as_secs();
+            format!("the secret files (*_FILE) could not be read within {seconds} s; does their file system answer?")
+        })?;
+        Ok(looked?)
     }
 
     /// Looks until `stop`. A file system that hangs holds up nothing but the next look.
@@ -224,18 +286,19 @@ impl Rotation {
 
     fn look(&mut self) {
         self.rings.iter_mut().for_each(|files| files.look(&self.secrets));
-        self.passwords.iter_mut().for_each(|file| file.look(&self.secrets));
+        self.passwords.look(&self.secrets);
         if self.token.look(&self.secrets).is_some() {
             self.gitea.use_token(self.token.used.expose());
         }
         self.authorities.look();
         let files = self.files().map(|file| (file.setting, file.told.is_some()));
+        let files = files.chain(self.passwords.files());
         self.metrics.secrets(files.chain([(AUTHORITIES, !self.authorities.usable)]));
     }
 
     fn files(&self) -> impl Iterator<Item = &Watched> {
         let of_rings = self.rings.iter().flat_map(|files| std::iter::once(&files.current).chain(&files.previous));
-        of_rings.chain(self.passwords.iter().map(|password| &password.file)).chain([&self.token])
+        of_rings.chain([&self.token])
     }
 }
 

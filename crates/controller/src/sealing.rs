@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use domain::assignment::Assignment;
+use domain::capability::KeyRing;
 use domain::envelope::{self, OpenError, Opened, SealError};
 use domain::id::{AssignmentId, Backend, InstanceId};
 
@@ -46,6 +47,12 @@ impl Sealing {
     #[must_use]
     pub fn new(ring: Arc<Ring>, subject_base: &str, instance: InstanceId) -> Self {
         Self { ring, subject_base: subject_base.trim_end_matches('.').to_owned(), instance }
+    }
+
+    /// The keys as they are now.
+    #[must_use]
+    pub fn keys(&self) -> Arc<KeyRing> {
+        self.ring.now()
     }
 
     /// The sealed envelope of a task.

@@ -26,7 +26,9 @@ use crate::ops::metrics::Metrics;
 use crate::ops::readiness::{Leader, Readiness};
 use crate::ops::status::StatusSnapshot;
 use crate::ops::{self, Ops};
+use crate::rotation::Passwords;
 use crate::standalone::{self, StartError};
+use crate::telemetry::Secrets;
 use crate::telemetry::events::{LeaderEvent, leader_transition};
 
 /// How often the lock of the state folder is tried.
@@ -38,6 +40,8 @@ pub struct Turn {
     pub held: Held,
     /// To NATS, where the queue is there.
     pub connections: Option<Connections>,
+    /// Their passwords, as they were last read.
+    pub passwords: Passwords,
     /// Where `OPS_LISTEN` is served.
     pub ops_listener: TcpListener,
     /// What has come since the wait began and was not heard yet, and what comes.
@@ -45,11 +49,16 @@ pub struct Turn {
 }
 
 /// Waits for the turn; none when a signal came first. `cluster` is where Pods are made; `folder` is the lock of the state
-/// folder where it is held already.
+/// folder where it is held already. Passwords that are replaced meanwhile are told to `secrets` before they are used (NEW-140).
 ///
 /// # Errors
 /// What keeps it from waiting: NATS or Kubernetes refuses it, its port is taken, the state folder cannot be used.
-pub async fn turn(config: &Config, cluster: Option<&Cluster>, folder: Option<Held>) -> anyhow::Result<Option<Turn>> {
+pub async fn turn(
+    config: &Config,
+    cluster: Option<&Cluster>,
+    folder: Option<Held>,
+    secrets: &Secrets,
+) -> anyhow::Result<Option<Turn>> {
     let mut signals = Signals::listen()?;
     let connections = tokio::select! {
         opened = connect(&config.queue) => opened?,
@@ -57,15 +66,18 @@ pub async fn turn(config: &Config, cluster: Option<&Cluster>, folder: Option<Hel
     };
     let listener = ops::address::bind(&config.ops).await.map_err(anyhow::Error::msg)?;
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(ops::serve(listener, waiting(config), stop.clone()));
+    let (ops, passwords) = (waiting(config), passwords(&config.queue, connections.as_ref()));
+    let metrics = ops.metrics.clone();
+    let serving = tokio::spawn(ops::serve(listener, ops, stop.clone()));
     leader_transition(LeaderEvent::Standby, None);
     let held = tokio::select! {
         held = lead(config, connections.as_ref(), cluster, folder) => Some(held?),
         () = signals.next() => None,
+        () = passwords.watch(secrets, &metrics) => None,
     };
     stop.cancel();
     let ops_listener = serving.await.context("the server of OPS_LISTEN ended")?;
-    Ok(held.map(|held| Turn { held, connections, ops_listener, signals }))
+    Ok(held.map(|held| Turn { held, connections, passwords, ops_listener, signals }))
 }
 
 /// Connections exist where the queue needs them, and whoever leads has them from its first moment on.
@@ -73,6 +85,13 @@ async fn connect(queue: &Queue) -> anyhow::Result<Option<Connections>> {
     match queue {
         Queue::Embedded => Ok(None),
         Queue::JetStream(nats) => Ok(Some(Connections::open(nats).await?)),
+    }
+}
+
+fn passwords(queue: &Queue, connections: Option<&Connections>) -> Passwords {
+    match (queue, connections) {
+        (Queue::JetStream(nats), Some(connections)) => Passwords::new(connections, nats),
+        _ => Passwords::default(),
     }
 }
 

@@ -25,6 +25,7 @@ use crate::kubernetes::Cluster;
 use crate::lease::Held;
 use crate::nats::Connections;
 use crate::ops::readiness::Leader;
+use crate::rotation::Passwords;
 use crate::standalone::runner::Found;
 use crate::telemetry::Installed;
 use crate::telemetry::events::{ControllerEvent, LeaderEvent, controller_transition, leader_transition};
@@ -45,6 +46,8 @@ pub struct Start {
     pub descriptors: Descriptors,
     /// To NATS, where the queue is there.
     pub nats: Option<Connections>,
+    /// Their passwords, as they were last read.
+    pub passwords: Passwords,
     /// Where `OPS_LISTEN` is served already, by a process that waited for its turn.
     pub ops_listener: Option<TcpListener>,
 }

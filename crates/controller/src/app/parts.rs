@@ -114,7 +114,7 @@ impl Serving for ServedIdentity {
 
 impl Parts {
     pub(super) async fn build(start: Start, secrets: Secrets, tenure: Tenure) -> anyhow::Result<Self> {
-        let Start { config, place, descriptors, nats, ops_listener } = start;
+        let Start { config, place, descriptors, nats, passwords, ops_listener } = start;
         let on_this_host = matches!(place, Place::Host { .. });
         let on_cancel = on_cancel(&config, &place);
         let count = config.slots().get();
@@ -132,6 +132,18 @@ impl Parts {
         if config.keeps_files {
             ops::address::write_down(&config.ops, &ops_listener).map_err(anyhow::Error::msg)?;
         }
+        let credential = Credential {
+            uuid: config.gitea.uuid.expose().to_owned(),
+            token: Zeroizing::new(config.gitea.token.expose().to_owned()),
+        };
+        let gitea = Gitea::new(config.gitea.url.as_str(), credential, on_cancel).context("GITEA_INSTANCE_URL")?;
+        let gitea = Arc::new(gitea.led_by(tenure.clone()));
+        let metrics = Metrics::new(&config.instance);
+        let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
+        let rotation = Rotation::new(Arc::clone(&gitea), &config.gitea.token, secrets, metrics.clone());
+        let rotation = watching(rotation, &config, [&ring, &seals]).with_passwords(passwords);
+        // Before the queue is asked, which may need new passwords.
+        let rotation = rotation.looked().await?;
         let queue = async { Ok(queue(&config, nats.as_ref(), clock, &tenure).await?) };
         let ((identity, backend), Opened { queue, ledger, earlier }) =
             tokio::try_join!(executors(&config, place, descriptors), queue)?;
@@ -141,18 +153,8 @@ impl Parts {
             }
             _ => None,
         };
-        let credential = Credential {
-            uuid: config.gitea.uuid.expose().to_owned(),
-            token: Zeroizing::new(config.gitea.token.expose().to_owned()),
-        };
-        let gitea = Gitea::new(config.gitea.url.as_str(), credential, on_cancel).context("GITEA_INSTANCE_URL")?;
-        let gitea = Arc::new(gitea.led_by(tenure.clone()));
-        let metrics = Metrics::new(&config.instance);
         let chronicle = Chronicle::new(metrics.clone(), config.instance.clone());
         let board = Arc::new(Board::new(limits(&config, on_cancel), clock, chronicle).led_by(tenure));
-        let (ring, seals) = (Arc::new(Ring::new(&config.facade.capability)?), Arc::new(Ring::new(&config.envelope)?));
-        let rotation = Rotation::new(Arc::clone(&gitea), &config.gitea.token, secrets, metrics.clone());
-        let rotation = watching(rotation, &config, [&ring, &seals], nats.as_ref());
         let sealing = Arc::new(Sealing::new(seals, subject_base(&config), config.instance.clone()));
         let unopened = Arc::new(while_away(|| Unopened::load(Arc::clone(&ledger), metrics.clone())).await?);
         let migration = earlier.map(|earlier| {
@@ -163,6 +165,8 @@ impl Parts {
         let ops =
             operators(&config, &board, metrics, Apart { unopened: Arc::clone(&unopened), progress }, clock, shortage);
         let tracker = TaskTracker::new();
+        // And once more before anything is opened: the queue may have taken its time.
+        let rotation = rotation.looked().await?;
         Ok(Self {
             board,
             ops,
@@ -334,24 +338,12 @@ fn local(config: &Config, runner: &Found, walls: &Proven, descriptors: Descripto
     })
 }
 
-/// The secrets that are looked at again while we run.
-fn watching(
-    rotation: Rotation,
-    config: &Config,
-    [ring, seals]: [&Arc<Ring>; 2],
-    nats: Option<&Connections>,
-) -> Rotation {
+/// The keys that are looked at again while we run.
+fn watching(rotation: Rotation, config: &Config, [ring, seals]: [&Arc<Ring>; 2]) -> Rotation {
     let capability =
         [table::RUNNER_FACADE_CAPABILITY_KEY_FILE.name, table::RUNNER_FACADE_CAPABILITY_KEY_PREVIOUS_FILE.name];
     let envelope = [table::ENVELOPE_KEY_FILE.name, table::ENVELOPE_KEY_PREVIOUS_FILE.name];
-    let rotation =
-        rotation.with_ring(ring, &config.facade.capability, capability).with_ring(seals, &config.envelope, envelope);
-    match (&config.queue, nats) {
-        (config::Queue::JetStream(settings), Some(nats)) => {
-            rotation.with_connection(&nats.producer, settings).with_connection(&nats.worker, settings)
-        }
-        _ => rotation,
-    }
+    rotation.with_ring(ring, &config.facade.capability, capability).with_ring(seals, &config.envelope, envelope)
 }
 
 fn limits(config: &Config, on_cancel: OnCancel) -> Limits {

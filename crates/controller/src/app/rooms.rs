@@ -10,6 +10,7 @@ use domain::policy::{LabelMap, SelfHosted};
 use jiff::SignedDuration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::gauges::{self, Gauges};
 use super::parts::{Parts, rules, signed};
@@ -26,7 +27,7 @@ use crate::ops::{self, Ops};
 use crate::pins::Pins;
 use crate::pulse::Pulse;
 use crate::queue::Queue;
-use crate::reap::Reap;
+use crate::reap::{Reap, Works};
 use crate::report::Report;
 
 /// The rooms that run.
@@ -61,6 +62,7 @@ pub(super) fn start(mut parts: Parts, upstream: Upstream, shutdown: &Shutdown) -
         ops: parts.ops.clone(),
         capacity: capacity(&parts),
         tracker: parts.tracker.clone(),
+        line: Default::default(),
     };
     let traffic = upstream.traffic();
     let facade = Arc::new(facade(&parts, upstream, capabilities));
@@ -151,7 +153,7 @@ fn fetch(parts: &Parts, capabilities: &Arc<OnceLock<Option<String>>>) -> Fetch {
         room: room(&parts.config),
         capabilities: Arc::clone(capabilities),
         ops: parts.ops.clone(),
-        tracker: parts.tracker.clone(),
+        tracker: TaskTracker::new(),
         unwritten: Default::default(),
     }
 }
@@ -202,9 +204,7 @@ fn reap(parts: &Parts, facade: Arc<Facade>) -> Reap {
         ops: parts.ops.clone(),
         facade,
         kind: parts.config.kind(),
-        tracker: parts.tracker.clone(),
-        busy: Default::default(),
-        resting: Default::default(),
+        works: Works::new(parts.tracker.clone()),
     }
 }
 

@@ -277,6 +277,30 @@ async fn an_end_does_not_wait_for_the_next_publish() {
     assert!(rooms.fetch.publish_again(message, rooms.stop.clone()).now_or_never().is_some());
 }
 
+/// NEW-15, NEW-16, T16, F49: a task that the queue did not take is offered once more at the end of the process, whoever leads then
+/// and finds it there; the loop ends after that.
+#[tokio::test]
+async fn an_end_publishes_what_is_in_memory_only() {
+    let double = Double::start().await;
+    let credential = double.register("runner", ["self-hosted", "local"]);
+    let dir = tempfile::tempdir().unwrap();
+    let rooms = rooms(&double, &credential, dir.path()).await;
+    for (key, stays_full) in [("first", true), ("second", false)] {
+        double.push_one(JobSpec::new(key).runs_on(["local"]));
+        let task = rooms.fetch.gitea.fetch_task(0).await.unwrap().task.unwrap();
+        rooms.disk.is_full.store(true, Ordering::SeqCst);
+        let stop = CancellationToken::new();
+        let before = *rooms.disk.refused.borrow();
+        rooms.fetch.accept(task, &stop).await;
+        rooms.disk.is_full.store(stays_full, Ordering::SeqCst);
+        stop.cancel();
+        tokio::time::timeout(SOON, Arc::clone(&rooms.fetch).run(stop)).await.unwrap();
+        let (refused, waiting) = (*rooms.disk.refused.borrow() - before, rooms.fetch.queue.list(LOCAL).await.unwrap());
+        let expected = if stays_full { (2, 0) } else { (1, 1) };
+        assert_eq!((refused, waiting.len()), expected, "{key}");
+    }
+}
+
 /// SCH-7, ENV-5: what lies in the queue holds the very bytes that Gitea sent, fields of a later Gitea included, beside the
 /// identity and the backend that were derived from them.
 #[tokio::test]

@@ -21,15 +21,7 @@ impl Launch {
         let mut waiting = BTreeMap::new();
         for row in self.queue.list(self.kind).await? {
             if self.is_older_life(row.id, &row.digest) {
-                // The queue has the newest of each number; the executor that was found is an older life's (NEW-3).
-                match self.open(row.id, &row.body) {
-                    Ok(Opened { assignment, .. }) => {
-                        let life = Life::of_assignment(&assignment);
-                        let life = life.found_waiting(self.board.now(), row.attempts, row.last_error);
-                        self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), self.lane(row.id), life);
-                    }
-                    Err(closed) => self.unopened.found(&row, closed.class),
-                }
+                self.learn(row);
             } else {
                 waiting.insert(row.id, row);
             }
@@ -43,14 +35,46 @@ impl Launch {
                 self.lay_out(&assignment, view.life.epoch(), &task);
             }
         }
-        for row in waiting.into_values() {
-            match self.open(row.id, &row.body) {
-                Ok(opened) => self.make_known(&opened.assignment, row.attempts, row.last_error),
-                Err(closed) if closed.proven => self.make_known_unopened(&row, &closed),
-                Err(closed) => self.unopened.found(&row, closed.class),
+        waiting.into_values().for_each(|row| self.learn(row));
+        Ok(())
+    }
+
+    /// A former leader that could not reach the queue may bring the task that it had in memory only after we have read what
+    /// there was. Nobody pulls for a task that he does not know, and nobody else gives it a sign of life. What was settled
+    /// before this reading is not found by it, and nothing is settled beside it. What does not open is told when it is pulled.
+    pub(super) async fn find_late(&self) -> Result<(), QueueError> {
+        for row in self.queue.list(self.kind).await? {
+            if self.board.view(row.id).is_none()
+                && let Ok(Opened { assignment, .. }) = self.sealing.open(self.kind, row.id, &row.body)
+            {
+                self.make_known(&assignment, row.attempts, row.last_error);
             }
         }
         Ok(())
+    }
+
+    /// Tries the messages that did not open and of which nobody may say anything: nobody pulls them, since they have no
+    /// life (NEW-38).
+    pub(super) async fn open_again(&self) -> Result<(), QueueError> {
+        let rows = self.queue.list(self.kind).await?;
+        rows.into_iter().filter(|row| self.unopened.holds(row)).for_each(|row| self.learn(row));
+        self.refuse_unserved_again().await
+    }
+
+    /// A message that nobody in this process has heard of yet.
+    fn learn(&self, row: Waiting) {
+        let is_newer = self.is_older_life(row.id, &row.digest);
+        match self.open(row.id, &row.body) {
+            Ok(Opened { assignment, .. }) if is_newer => {
+                // The queue has the newest of each number; the executor that was found is an older life's (NEW-3).
+                let life = Life::of_assignment(&assignment);
+                let life = life.found_waiting(self.board.now(), row.attempts, row.last_error);
+                self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), self.lane(row.id), life);
+            }
+            Ok(opened) => self.make_known(&opened.assignment, row.attempts, row.last_error),
+            Err(closed) if closed.proven && !is_newer => self.make_known_unopened(&row, &closed),
+            Err(closed) => self.unopened.found(&row, closed.class),
+        }
     }
 
     /// Its number is proven, so it is held like every other task: heard of as cancelled, or ended after the longest wait.

@@ -21,10 +21,27 @@ impl Launch {
         Ok(())
     }
 
+    /// The same of what did not open before.
+    pub(super) async fn refuse_unserved_again(&self) -> Result<(), QueueError> {
+        for kind in Kind::ALL.into_iter().filter(|kind| *kind != self.kind) {
+            let rows = self.queue.list(kind).await?;
+            rows.iter().filter(|row| self.unopened.holds(row)).for_each(|row| self.refuse_row(kind, row));
+        }
+        Ok(())
+    }
+
     fn refuse_row(&self, kind: Kind, row: &Waiting) {
+        if self.board.card(row.id).is_some_and(|card| card.digest == row.digest) {
+            // Read again since the queue failed on the way: this very life has its end already, and is told only once
+            // (NEW-163).
+            return;
+        }
         let subject = Subject::waiting(Some(kind), row.id);
         let assignment = match self.sealing.open(kind, row.id, &row.body) {
-            Ok(opened) => opened.assignment,
+            Ok(opened) => {
+                self.unopened.opened(row.id);
+                opened.assignment
+            }
             Err(closed) => {
                 assignment_processing_error(&subject, &closed);
                 return self.unopened.found(row, closed.class);

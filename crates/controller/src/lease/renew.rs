@@ -67,8 +67,11 @@ async fn keep(
 ) -> Lost {
     let (mut failures, mut rests) = (0_u32, false);
     loop {
-        tell(&mut rests, term.rests(BootTime::now()));
-        match term.next(BootTime::now()) {
+        let next = term.next(BootTime::now());
+        if !matches!(next, Next::End(_)) {
+            tell(&mut rests, term.rests(BootTime::now()));
+        }
+        match next {
             Next::End(lost) => return lost,
             _ if given_up.try_recv().is_err_and(|error| error == TryRecvError::Closed) => return Lost::Released,
             Next::Sleep(pause) => tokio::select! {

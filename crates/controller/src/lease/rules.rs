@@ -141,6 +141,8 @@ pub(super) struct Term {
     renewed: BootTime,
     /// Since when it has tried in vain without a pause, and when the last of these tries ended.
     in_vain: Option<(BootTime, BootTime)>,
+    /// Since when all that was read was older than what was confirmed, and when that was read last.
+    older: Option<(BootTime, BootTime)>,
     /// The next call, and when it is due.
     next: (Call, BootTime),
     over: Option<Lost>,
@@ -183,7 +185,16 @@ impl Term {
     /// Begins with a confirmed write that was sent at `sent`.
     pub(super) fn new(times: Times, revision: u64, sent: BootTime) -> Self {
         let next = (Call::Write { expected: revision }, sent + times.retry);
-        Self { times, unconfirmed: Unconfirmed::Rests, revision, renewed: sent, in_vain: None, next, over: None }
+        Self {
+            times,
+            unconfirmed: Unconfirmed::Rests,
+            revision,
+            renewed: sent,
+            in_vain: None,
+            older: None,
+            next,
+            over: None,
+        }
     }
 
     /// With what becomes of it when nothing is confirmed for the renew deadline.
@@ -231,6 +242,7 @@ impl Term {
             return;
         }
         self.in_vain = if matches!(heard, Heard::Stored { .. }) { None } else { Some(self.tried(sent, now)) };
+        self.older = self.older_since(&heard, now);
         let soon = now.max(sent + self.times.pause());
         self.next = match heard {
             Heard::Stored { revision } => {
@@ -240,8 +252,7 @@ impl Term {
             Heard::Refused => (Call::Look, now),
             // Stored or not: what is there says it.
             Heard::Nothing => (Call::Look, soon),
-            // Older than what was confirmed to us: from a server that has missed something.
-            Heard::Found(seen) if seen != Seen::Nothing && seen.revision() < self.revision => (Call::Look, soon),
+            Heard::Found(seen) if self.is_no_news(&seen, now) => (Call::Look, soon),
             Heard::Found(Seen::Ours { revision }) => {
                 // A write of ours whose answer was lost. When it was stored nobody can say, so it prolongs nothing.
                 let due = if revision == self.revision { soon } else { now };
@@ -253,6 +264,30 @@ impl Term {
                 return self.over = Some(Lost::Removed);
             }
         };
+    }
+
+    fn is_older(&self, seen: &Seen) -> bool {
+        *seen != Seen::Nothing && seen.revision() < self.revision
+    }
+
+    /// What is older than what was confirmed to us is from a server that will learn of the rest, or from one that has lost it
+    /// for good. The latter says so for long. By then whoever led with what was lost rests: its last confirmed write was sent
+    /// before the loss. What was ours is then written on, before a standby takes it; else this process has lost.
+    fn is_no_news(&self, seen: &Seen, now: BootTime) -> bool {
+        let bears = if matches!(seen, Seen::Ours { .. }) { self.times.renew_deadline } else { self.times.lease };
+        self.is_older(seen) && self.older.is_none_or(|(since, _)| now.after(since) < bears)
+    }
+
+    /// Answers that say nothing change nothing here. Who stood still between two looks counts anew.
+    fn older_since(&self, heard: &Heard, now: BootTime) -> Option<(BootTime, BootTime)> {
+        match (heard, self.older) {
+            (Heard::Found(seen), before) if self.is_older(seen) => {
+                let goes_on = before.filter(|(_, last)| now.after(*last) < self.times.renew_deadline);
+                Some((goes_on.map_or(now, |(since, _)| since), now))
+            }
+            (Heard::Refused | Heard::Nothing, before) => before,
+            (Heard::Stored { .. } | Heard::Found(_), _) => None,
+        }
     }
 
     /// A try that took too long, or came too long after the one before, was that of a process which stood still meanwhile: it

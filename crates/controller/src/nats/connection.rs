@@ -17,7 +17,7 @@ pub struct Connection {
     role: Role,
     servers: String,
     client: Client,
-    health: Arc<Health>,
+    pub(super) health: Arc<Health>,
     password: Arc<Password>,
 }
 

@@ -48,6 +48,9 @@ pub(crate) const REPLICAS: usize = 3;
 pub(crate) const TOO_FEW_SERVERS: [ErrorCode; 3] =
     [ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED, ErrorCode::INSUFFICIENT_RESOURCES, ErrorCode::CLUSTER_NO_PEERS];
 
+/// What can be done where it lies on fewer.
+pub(crate) const FEW_REPLICAS: &str = "let three servers of the cluster run and start again, with the right to STREAM.UPDATE, or do it by hand (nats stream edit)";
+
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {

@@ -6,8 +6,9 @@
 //! out of the queue, and a record without secrets stays.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use domain::capability::KeyRing;
 use domain::id::{AssignmentId, PayloadDigest};
 use domain::reason::Reason;
 use jiff::{SignedDuration, Timestamp};
@@ -20,6 +21,28 @@ use crate::queue::{Disposition, Queue, QueueError, Waiting};
 
 /// Pause before the next try; keys and programs are changed by people.
 pub const RETRY: SignedDuration = SignedDuration::from_secs(60);
+
+/// A try to open what waits.
+pub struct Tried {
+    at: Timestamp,
+    /// Only to know them again: keys that were replaced are not kept.
+    keys: Weak<KeyRing>,
+}
+
+impl Tried {
+    /// With these keys.
+    #[must_use]
+    pub fn now(at: Timestamp, keys: &Arc<KeyRing>) -> Self {
+        Self { at, keys: Arc::downgrade(keys) }
+    }
+
+    /// Whether `next` may bring something new: there are other keys, or [`RETRY`] has passed, so that what still does not open
+    /// goes on being counted and told (ENV-7).
+    #[must_use]
+    pub fn is_past(&self, next: &Self) -> bool {
+        !self.keys.ptr_eq(&next.keys) || next.at.duration_since(self.at) >= RETRY
+    }
+}
 
 /// What is kept of a message that was set aside: nothing that was inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +106,18 @@ impl Unopened {
         locked(&self.waiting).insert(*id, record);
     }
 
+    /// Whether any message waits to be opened that nobody may say anything of.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !locked(&self.waiting).is_empty()
+    }
+
+    /// Whether this is one of those.
+    #[must_use]
+    pub fn holds(&self, row: &Waiting) -> bool {
+        locked(&self.waiting).get(&row.id).is_some_and(|record| record.digest == row.digest)
+    }
+
     /// It opened after all.
     pub fn opened(&self, id: AssignmentId) {
         locked(&self.waiting).remove(&id);
@@ -123,4 +158,26 @@ impl Unopened {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change is one call on a map: a panic leaves no half of it.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use domain::capability::Key;
+
+    use super::*;
+
+    /// NEW-38, ENV-7, F23: what did not open is tried again with other keys at once, and with the same ones after a minute.
+    #[test]
+    fn when_it_is_tried_again() {
+        let keys = |letter: &str| Arc::new(KeyRing::new(Key::new(letter.repeat(32).as_bytes()).unwrap(), None));
+        let (these, others, begun) = (keys("1"), keys("2"), Timestamp::from_second(1_900_000_000).unwrap());
+        let tried = Tried::now(begun, &these);
+        let after = |seconds, keys: &Arc<KeyRing>| Tried::now(begun + SignedDuration::from_secs(seconds), keys);
+        assert!(!tried.is_past(&after(0, &these)) && !tried.is_past(&after(59, &these)));
+        assert!(tried.is_past(&after(60, &these)));
+        assert!(tried.is_past(&after(0, &others)));
+        drop(these);
+        assert!(tried.is_past(&after(0, &keys("1"))), "another ring in the place of the former one");
+    }
 }

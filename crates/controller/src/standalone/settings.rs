@@ -22,11 +22,16 @@ pub fn view(args: &StandaloneArgs, here: &Surroundings) -> Result<(Raw, Result<(
     state::ours(&state)?;
     let known = Registration::read(&state)?;
     let mut raw = collect(args, here, known.as_ref());
-    // What follows is our own, and partly not made yet.
-    let judged = check_given(&raw);
-    own_settings(&mut raw, &state, known.as_ref(), state::known_port(&state)?);
+    // What follows is our own, and partly not made yet: then each value is judged by itself, else all of them together.
+    let (given, port) = (check_given(&raw), state::known_port(&state)?);
+    own_settings(&mut raw, &state, known.as_ref(), port);
+    let registered = known.is_some();
+    let judged = match known {
+        Some(known) if port.is_some() => given.and_then(|()| validate(&raw, known.supplied(&state)).map(drop)),
+        _ => given,
+    };
     // Shown only: UUID and token are parts of that file, which no setting can say.
-    if known.is_some() {
+    if registered {
         for name in ["GITEA_RUNNER_UUID_FILE", "GITEA_RUNNER_TOKEN_FILE"] {
             raw.force(name, &Registration::file(&state).display().to_string());
         }

@@ -3,8 +3,9 @@
 mod count;
 mod docs;
 mod links;
-mod real_kubernetes;
+pub(crate) mod real_kubernetes;
 mod second_queue;
+mod second_server;
 mod stage;
 
 use std::ffi::OsString;
@@ -122,10 +123,10 @@ async fn stage_if<S: Future>(wanted: bool, stage: impl FnOnce() -> S) -> Option<
     if wanted { Some(stage().await) } else { None }
 }
 
-/// All of them, then those of the World that are worth it with the other queue.
-async fn unit(root: &Path) -> [Row; 2] {
+/// All of them, then those of the World that are worth it with the other queue, and those of NATS with another server.
+async fn unit(root: &Path) -> [Row; 3] {
     let all = cargo_test("unit tests", root, unit_targets(root), UNIT_THREADS).await;
-    [all, second_queue::stage(root, UNIT_THREADS).await]
+    [all, second_queue::stage(root, UNIT_THREADS).await, second_server::stage(root, UNIT_THREADS).await]
 }
 
 /// Builds what the other stages run, before any of them does: a program must not be replaced under a test. Without the

@@ -12,7 +12,7 @@ use crate::provision::{self, Part};
 use crate::say;
 
 /// Test targets whose ignored tests need the cluster.
-const TARGETS: &[&str] = &["conformance_kubernetes", "real_kubernetes", "kubernetes"];
+pub(crate) const TARGETS: &[&str] = &["conformance_kubernetes", "real_kubernetes", "kubernetes"];
 
 /// Where the tests find the archives of our images.
 const IMAGES: [(&str, Which); 2] =
@@ -21,8 +21,8 @@ const IMAGES: [(&str, Which); 2] =
 /// Two clusters at once would share two cores.
 const THREADS: u32 = 1;
 
-/// What of a library needs a real SPIRE server.
-const OF_SPIRE: &str = "keeps_the_contract_on_a_real_server";
+/// What of a library needs a real SPIRE server, and what needs a real API server.
+const OF_LIBRARIES: [&str; 2] = ["keeps_the_contract_on_a_real_server", "keeps_the_contract_on_a_real_api_server"];
 
 pub(super) async fn stage(root: &Path) -> Vec<Row> {
     let name = "real Kubernetes";
@@ -42,8 +42,8 @@ pub(super) async fn stage(root: &Path) -> Vec<Row> {
     let mut words = test_targets(TARGETS);
     words.extend(["--", "--ignored"].map(str::to_owned));
     let cluster = cargo_test_with(name, root, words, THREADS, &environment).await;
-    let words = ["--lib", "--", "--ignored", OF_SPIRE].map(str::to_owned).to_vec();
-    vec![cluster, cargo_test_with("real SPIRE server", root, words, THREADS, &[]).await]
+    let words = ["--lib", "--", "--ignored"].into_iter().chain(OF_LIBRARIES).map(str::to_owned).collect();
+    vec![cluster, cargo_test_with("contracts on real servers", root, words, THREADS, &[]).await]
 }
 
 /// Everything that is real, and our images: the variable and the archive of each.

@@ -16,6 +16,7 @@ const MODULES: &[&str] = &[
     "lost_answers::",
     "poison::",
     "reasons::",
+    "remembered::",
     "restart::",
     "rotation::",
     "scheduling::",

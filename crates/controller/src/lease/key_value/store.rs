@@ -8,7 +8,7 @@ use async_nats::jetstream::context::{
     KeyValueErrorKind,
 };
 use async_nats::jetstream::kv::{self, UpdateErrorKind};
-use async_nats::jetstream::stream::{LastRawMessageErrorKind, StorageType};
+use async_nats::jetstream::stream::{self, LastRawMessageErrorKind, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use super::super::renew;
 use super::super::rules::{Heard, Seen, Times};
 use super::KeyValueLease;
 use super::error::{KeyValueError, Trouble};
-use crate::nats::{REPLICAS, TOO_FEW_SERVERS};
+use crate::nats::{FEW_REPLICAS, REPLICAS, TOO_FEW_SERVERS};
 
 /// Room for some thousand leases; an account may demand that a bucket has a limit.
 const MAX_BYTES: i64 = 1024 * 1024;
@@ -67,6 +67,7 @@ impl Bucket {
             Err(error) => return Err(Trouble::Silent(error.to_string())),
         };
         fit(&inner)?;
+        self.spread(&inner, times).await;
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|cause| Trouble::Unusable {
             cause: format!("the system gave no random number for the session ({cause})"),
@@ -115,6 +116,33 @@ impl Bucket {
             }),
             _ => Err(Trouble::Silent(error.to_string())),
         }
+    }
+
+    /// Has a bucket stored on more servers that was made while too few of a cluster were there. What keeps it from that is
+    /// told at each start, and is no reason not to lead.
+    async fn spread(&self, store: &kv::Store, times: &Times) {
+        let info = store.stream.cached_info();
+        // Of a server of its own it has no name.
+        let clustered = info.cluster.as_ref().is_some_and(|cluster| cluster.name.is_some());
+        if !clustered || info.config.num_replicas >= REPLICAS {
+            return;
+        }
+        let bucket = &self.name;
+        let config = stream::Config { num_replicas: REPLICAS, ..info.config.clone() };
+        let cause = match in_time(times, self.context.update_stream(config)).await {
+            Ok(Ok(_)) => {
+                tracing::info!(
+                    component = "scheduler",
+                    bucket,
+                    servers = REPLICAS,
+                    "stored on more servers from now on"
+                );
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(trouble) => trouble.to_string(),
+        };
+        tracing::warn!(component = "scheduler", bucket, cause, remedy = FEW_REPLICAS, "stored on too few servers");
     }
 
     /// Whether there is a connection; the client makes one again and again.

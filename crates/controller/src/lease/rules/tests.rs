@@ -231,7 +231,24 @@ fn what_another_wrote_ends_it() {
     }
 }
 
-/// A replica that has missed the latest writes is not believed, and not asked in a hurry.
+/// What one who leads with revision 5 does about this when it reads nothing else every half second from 2 s on: when it first
+/// does anything but look, and what.
+fn in_the_end(seen: &Seen) -> (f64, Next) {
+    let mut term = term();
+    term.hear(Heard::Refused, at(2.0), at(2.0));
+    let mut time = 2.0;
+    loop {
+        assert!(time < 60.0, "it looks for ever: {seen:?}");
+        assert_eq!(term.next(at(time)), Next::Do(Call::Look), "at {time} s: {seen:?}");
+        term.hear(Heard::Found(seen.clone()), at(time), at(time));
+        if term.next(at(time)) != sleep(0.5) {
+            return (time, term.next(at(time)));
+        }
+        time += 0.5;
+    }
+}
+
+/// NEW-59, F49: a replica that has missed the latest writes is not believed, and not asked in a hurry.
 #[test]
 fn what_is_older_than_confirmed_is_no_news() {
     let mut term = term();
@@ -242,6 +259,68 @@ fn what_is_older_than_confirmed_is_no_news() {
     }
     term.hear(Heard::Found(Seen::Ours { revision: 5 }), at(3.0), at(3.0));
     assert_eq!((term.next(at(3.0)), term.next(at(3.5))), (sleep(0.5), WRITE_5));
+    // That it was behind once is no reason to believe it at once the next time.
+    term.hear(Heard::Found(theirs(4)), at(20.0), at(20.0));
+    assert_eq!(term.next(at(20.5)), Next::Do(Call::Look));
+}
+
+/// NEW-47, NEW-59, SCH-10, T43: a server that has lost writes for good says so for long: what was ours is written on, when
+/// whoever led with what was lost rests, and before a standby takes it; it may be refused, and the rest be found after all.
+#[test]
+fn what_was_lost_is_written_again() {
+    let (time, next) = in_the_end(&Seen::Ours { revision: 3 });
+    assert_eq!((time, next), (12.0, Next::Do(Call::Write { expected: 3 })));
+    assert!(time < 2.0 + TIMES.lease.as_secs_f64());
+    for latest in [3, 5, 6] {
+        let mut term = term();
+        for time in [2.0, 8.0, 12.0] {
+            term.hear(Heard::Found(Seen::Ours { revision: 3 }), at(time), at(time));
+        }
+        assert_eq!((term.rests(at(12.0)), term.revision()), (true, 3));
+        term.hear(Heard::Refused, at(12.0), at(12.0));
+        term.hear(Heard::Found(Seen::Ours { revision: latest }), at(12.0), at(12.0));
+        let next = [at(12.0), at(12.5)].map(|time| term.next(time));
+        let write = Next::Do(Call::Write { expected: latest });
+        assert_eq!(next, [if latest == 3 { sleep(0.5) } else { write.clone() }, write]);
+        term.hear(Heard::Stored { revision: latest + 1 }, at(12.5), at(12.6));
+        assert_eq!((term.rests(at(12.6)), until(&term)), (false, [22.5, 22.5]));
+    }
+}
+
+/// NEW-59, SCH-11, F49, T16: a server that has lost writes for good, and with them that this process leads: it ends.
+#[test]
+fn who_was_lost_leads_no_more() {
+    let taken = Lost::Taken { by: "b".to_owned() };
+    let (free, removed) = (Seen::Free { revision: 3 }, Seen::Removed { revision: 3 });
+    for (seen, lost) in [(theirs(4), taken), (free, Lost::Removed), (removed, Lost::Removed)] {
+        assert_eq!(in_the_end(&seen), (17.0, Next::End(lost)), "{seen:?}");
+    }
+}
+
+/// NEW-59, F49: how long a server has been behind is not known to one who stood still, or who heard something newer meanwhile;
+/// silence in between changes nothing.
+#[test]
+fn being_behind_for_long_is_seen_by_looking() {
+    let looks = Next::Do(Call::Look);
+    let mut frozen = term();
+    frozen.hear(Heard::Found(theirs(4)), at(2.0), at(2.0));
+    frozen.hear(Heard::Found(theirs(4)), at(2.5), at(3600.0));
+    assert_eq!(frozen.next(at(3600.5)), looks);
+
+    let mut caught_up = term();
+    for (time, seen) in [(2.0, theirs(4)), (9.0, Seen::Ours { revision: 5 }), (10.0, theirs(4)), (17.0, theirs(4))] {
+        caught_up.hear(Heard::Found(seen), at(time), at(time));
+    }
+    assert_eq!(caught_up.next(at(17.5)), looks);
+
+    let mut silent = term();
+    for time in [2.0, 9.0, 16.0] {
+        silent.hear(Heard::Found(theirs(4)), at(time), at(time));
+        silent.hear(Heard::Nothing, at(time + 0.5), at(time + 1.0));
+    }
+    assert_eq!(silent.next(at(17.5)), looks);
+    silent.hear(Heard::Found(theirs(4)), at(17.5), at(17.5));
+    assert_eq!(silent.next(at(17.5)), Next::End(Lost::Taken { by: "b".to_owned() }));
 }
 
 /// NEW-47, T43, F34: who has another proof of being the only one leads on while nobody confirms anything, however long; he

@@ -163,7 +163,11 @@ impl Api {
             Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => return Ok(None),
             Some(status) => {
                 let text = answer.description.unwrap_or_default().to_string();
-                return Err(Failure::Refused { code: ErrorCode::CONSUMER_NOT_FOUND, text: format!("{status} {text}") });
+                return Err(Failure::Refused {
+                    code: ErrorCode::CONSUMER_NOT_FOUND,
+                    status: usize::from(status.as_u16()),
+                    text: format!("{status} {text}"),
+                });
             }
         }
         let reply = answer.reply.clone().ok_or_else(|| garbled(&what, &"no place for an acknowledgement"))?;
@@ -245,7 +249,9 @@ impl Api {
 fn read<T: DeserializeOwned>(what: &str, answer: &Message) -> Result<T, Failure> {
     match serde_json::from_slice(&answer.payload) {
         Ok(Response::Ok(value)) => Ok(value),
-        Ok(Response::Err { error }) => Err(Failure::Refused { code: error.error_code(), text: error.to_string() }),
+        Ok(Response::Err { error }) => {
+            Err(Failure::Refused { code: error.error_code(), status: error.code(), text: error.to_string() })
+        }
         Err(error) => Err(garbled(what, &error)),
     }
 }

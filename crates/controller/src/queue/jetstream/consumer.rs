@@ -105,7 +105,7 @@ pub(super) async fn create(api: &Api, names: &Names, ack_wait: Duration, backend
     let body = json!({ "stream_name": stream, "config": wanted(names, ack_wait, backend) });
     let made = api.call::<Value>(&format!("CONSUMER.DURABLE.CREATE.{stream}.{durable}"), &body).await;
     made.map(drop).map_err(|failure| match failure {
-        Failure::Refused { text, .. } => QueueError::Unusable {
+        Failure::Refused { ref text, .. } if !failure.is_passing() => QueueError::Unusable {
             cause: format!("the consumer {durable} of stream {stream} cannot be made: {text}"),
             remedy: "docs/nats.md shows its settings and the rights that this user needs".to_owned(),
         },
@@ -148,8 +148,11 @@ fn judge(found: &Map<String, Value>, wanted: &Value) -> Verdict {
     if !foreign.is_empty() {
         return Verdict::Refuse(foreign);
     }
-    let changed = ["ack_wait", "max_deliver", "max_ack_pending"].iter().any(differs);
-    if changed { Verdict::Update } else { Verdict::Fits }
+    let changed = ["ack_wait", "max_deliver", "max_ack_pending", "replay_policy"].iter().any(differs);
+    // Then it hands out nothing, or nothing that can be opened.
+    let useless = found.get("pause_until").is_some_and(|until| !until.is_null())
+        || found.get("headers_only") == Some(&Value::Bool(true));
+    if changed || useless { Verdict::Update } else { Verdict::Fits }
 }
 
 #[cfg(test)]
@@ -172,6 +175,14 @@ mod tests {
         for change in [json!({ "ack_wait": 1 }), json!({ "max_deliver": 1000 }), json!({ "max_ack_pending": 2 })] {
             assert_eq!(with(change), Verdict::Update);
         }
+        for change in [
+            json!({ "pause_until": "2100-01-01T00:00:00Z" }),
+            json!({ "headers_only": true }),
+            json!({ "replay_policy": "original" }),
+        ] {
+            assert_eq!(with(change), Verdict::Update);
+        }
+        assert_eq!(with(json!({ "pause_until": null, "headers_only": false })), Verdict::Fits);
         let foreign = r#"filter_subject is "ci.runner.pod", and must be "ci.runner.f66f031b.pod""#.to_owned();
         assert_eq!(with(json!({ "filter_subject": "ci.runner.pod" })), Verdict::Refuse(vec![foreign]));
         assert!(matches!(with(json!({ "deliver_subject": "x" })), Verdict::Refuse(_)));

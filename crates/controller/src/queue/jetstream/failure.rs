@@ -10,8 +10,8 @@ pub(super) const NOT_CONNECTED: &str = "NATS: not connected";
 /// Why a call did not do what it should.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The server said no.
-    Refused { code: ErrorCode, text: String },
+    /// The server said no; `status` is its kind of answer, in the numbers of HTTP.
+    Refused { code: ErrorCode, status: usize, text: String },
     /// There is no connection; nothing was done.
     Away,
     /// Nobody took the call; nothing was done.
@@ -26,21 +26,28 @@ impl Failure {
     pub(super) fn is(&self, wanted: ErrorCode) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == wanted)
     }
+
+    /// The server cannot just now: it elects a leader, or waits for others.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self, Self::Refused { status: 503, .. })
+    }
 }
 
 impl From<Failure> for QueueError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Refused { code: ErrorCode::STREAM_STORE_FAILED | ErrorCode::STORAGE_RESOURCES_EXCEEDED, text } => {
-                Self::Full {
-                    cause: format!("NATS refuses what does not fit any more: {text}"),
-                    remedy: "let waiting jobs run, or raise the limits of the stream or of the server's storage; what \
+            Failure::Refused {
+                code: ErrorCode::STREAM_STORE_FAILED | ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+                text,
+                ..
+            } => Self::Full {
+                cause: format!("NATS refuses what does not fit any more: {text}"),
+                remedy: "let waiting jobs run, or raise the limits of the stream or of the server's storage; what \
                              is stored is safe"
-                        .to_owned(),
-                }
-            }
-            Failure::Refused { code: ErrorCode::STREAM_NOT_FOUND, text } => Self::Unusable {
-                cause: format!("the stream is gone: {text}"),
+                    .to_owned(),
+            },
+            Failure::Refused { code: ErrorCode::STREAM_NOT_FOUND, text, .. } => Self::Unusable {
+                cause: format!("the stream of tasks or that of records is gone: {text}"),
                 remedy: "restore it from a backup if there is one, else start again: an empty one is created"
                     .to_owned(),
             },

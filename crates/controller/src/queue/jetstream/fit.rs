@@ -1,7 +1,8 @@
-//! What our stream must be, and what to do with one that is not (CFG-12, requirements §1.4).
+//! What our stream and the bucket of records must be, and what to do with one that is not (CFG-12, requirements §1.4).
 //!
 //! What would lose or hide a task is repaired where the server can do it without loss: a limit that is too narrow, an old
-//! message dropped for a new one. Storage and retention cannot be changed; then the start is refused with the difference.
+//! message dropped for a new one. Storage and retention cannot be changed, and a transform of subjects or a write that is
+//! told before it is on the disk is somebody's intention; then the start is refused with the difference.
 //! What is wider than we need is an operator's choice and stays.
 
 use serde_json::{Map, Value, json};
@@ -16,6 +17,8 @@ const MAX_MESSAGES: i64 = 100_000;
 const MAX_BYTES: i64 = 1 << 30;
 /// How long a message id is remembered by the server, in nanoseconds.
 const DUPLICATE_WINDOW: i64 = DAY;
+const PER_SUBJECT: &str = "max_msgs_per_subject";
+const REFUSED_PER_SUBJECT: &str = "discard_new_per_subject";
 
 /// What the stream needs before it holds our tasks.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +36,8 @@ pub(super) fn wanted(names: &Names) -> Map<String, Value> {
         "discard": "new",
         "max_age": MAX_AGE,
         "max_msgs": MAX_MESSAGES,
+        // All tasks of a backend have one subject.
+        "max_msgs_per_subject": -1,
         "max_bytes": MAX_BYTES,
         "max_msg_size": -1,
         "max_consumers": -1,
@@ -46,40 +51,11 @@ pub(super) fn wanted(names: &Names) -> Map<String, Value> {
 
 pub(super) fn judge(found: &Map<String, Value>, names: &Names) -> Verdict {
     let wanted = wanted(names);
-    let mut refused = Vec::new();
-    for fixed in ["retention", "storage"] {
-        if found.get(fixed) != wanted.get(fixed) {
-            refused.push(differs(found, &wanted, fixed));
-        }
-    }
-    for forbidden in ["deny_delete", "sealed", "no_ack"] {
-        if found.get(forbidden) == Some(&Value::Bool(true)) {
-            refused.push(format!("{forbidden} is true, and must not be"));
-        }
-    }
-    let subjects: Vec<&str> =
-        found.get("subjects").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    if !subjects.iter().any(|subject| covers(subject, &names.all_subjects())) {
-        refused.push(format!("it takes {}, and must take {}", subjects.join(", "), names.all_subjects()));
-    }
+    let refused = unfit(found, &wanted, &["deny_delete", "sealed", "no_ack"], &names.all_subjects());
     if !refused.is_empty() {
         return Verdict::Refuse { differences: refused };
     }
-    let mut narrow = Vec::new();
-    if found.get("discard") != wanted.get("discard") {
-        narrow.push("discard");
-    }
-    let number = |of: &Map<String, Value>, name: &str| of.get(name).and_then(Value::as_i64).unwrap_or(0);
-    for limit in ["max_age", "max_msgs", "max_bytes"] {
-        let has = number(found, limit);
-        // None, or below nothing: no limit.
-        if has > 0 && has < number(&wanted, limit) {
-            narrow.push(limit);
-        }
-    }
-    if number(found, "duplicate_window") < DUPLICATE_WINDOW {
-        narrow.push("duplicate_window");
-    }
+    let narrow = narrow(found, &wanted);
     if narrow.is_empty() {
         return Verdict::Fits;
     }
@@ -87,7 +63,91 @@ pub(super) fn judge(found: &Map<String, Value>, names: &Names) -> Verdict {
     for name in &narrow {
         config.insert((*name).to_owned(), wanted.get(*name).cloned().unwrap_or_default());
     }
+    if narrow.contains(&PER_SUBJECT) {
+        // It is not taken without that limit.
+        config.remove(REFUSED_PER_SUBJECT);
+    }
     Verdict::Repair { config, differences: narrow.iter().map(|name| differs(found, &wanted, name)).collect() }
+}
+
+/// What keeps the bucket of records from being one. It is never repaired: as the program makes it, it fits.
+pub(super) fn judge_records(found: &Map<String, Value>, wanted: &Map<String, Value>, subjects: &str) -> Vec<String> {
+    // A bucket that is made by hand denies to take out single records unless it is told otherwise.
+    let forbidden = ["deny_delete", "deny_purge", "sealed", "no_ack"];
+    let mut refused = unfit(found, wanted, &forbidden, subjects);
+    // Pins are for good, and what ended is asked for as long as its message may come. A full bucket stops every task.
+    for limit in ["max_age", "max_msgs", "max_bytes", "max_msg_size"] {
+        if number(found, limit) > 0 {
+            refused.push(differs(found, wanted, limit));
+        }
+    }
+    if found.get("discard") != wanted.get("discard") {
+        refused.push(differs(found, wanted, "discard"));
+    }
+    refused
+}
+
+/// What cannot be repaired.
+fn unfit(
+    found: &Map<String, Value>,
+    wanted: &Map<String, Value>,
+    forbidden: &[&str],
+    wanted_subjects: &str,
+) -> Vec<String> {
+    let mut refused = Vec::new();
+    for fixed in ["retention", "storage"] {
+        if found.get(fixed) != wanted.get(fixed) {
+            refused.push(differs(found, wanted, fixed));
+        }
+    }
+    for forbidden in forbidden {
+        if found.get(*forbidden) == Some(&Value::Bool(true)) {
+            refused.push(format!("{forbidden} is true, and must not be"));
+        }
+    }
+    let subjects: Vec<&str> =
+        found.get("subjects").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    if !subjects.iter().any(|subject| covers(subject, wanted_subjects)) {
+        refused.push(format!("it takes {}, and must take {wanted_subjects}", subjects.join(", ")));
+    }
+    // It would lie where nobody looks.
+    if let Some(transform) = found.get("subject_transform").filter(|transform| !transform.is_null()) {
+        refused.push(format!("subject_transform is {transform}, and must be unset"));
+    }
+    // Said to be stored before it is: what Gitea was told is kept could be gone with the machine (2.12 and newer).
+    if found.get("persist_mode").and_then(Value::as_str) == Some("async") {
+        refused.push(r#"persist_mode is "async", and must be unset"#.to_owned());
+    }
+    refused
+}
+
+/// The settings that are narrower than we need.
+fn narrow(found: &Map<String, Value>, wanted: &Map<String, Value>) -> Vec<&'static str> {
+    let mut narrow = Vec::new();
+    if found.get("discard") != wanted.get("discard") {
+        narrow.push("discard");
+    }
+    for limit in ["max_age", "max_msgs", "max_bytes"] {
+        let has = number(found, limit);
+        // None, or below nothing: no limit.
+        if has > 0 && has < number(wanted, limit) {
+            narrow.push(limit);
+        }
+    }
+    // Also with `discard: new` the oldest one of the subject is dropped, unless that is refused by a setting of its own.
+    let refuses = found.get(REFUSED_PER_SUBJECT) == Some(&Value::Bool(true));
+    let has = number(found, PER_SUBJECT);
+    if has > 0 && !(refuses && has >= MAX_MESSAGES) {
+        narrow.push(PER_SUBJECT);
+    }
+    if number(found, "duplicate_window") < DUPLICATE_WINDOW {
+        narrow.push("duplicate_window");
+    }
+    narrow
+}
+
+fn number(of: &Map<String, Value>, name: &str) -> i64 {
+    of.get(name).and_then(Value::as_i64).unwrap_or(0)
 }
 
 fn differs(found: &Map<String, Value>, wanted: &Map<String, Value>, name: &str) -> String {
@@ -132,6 +192,11 @@ mod tests {
             (json!({ "storage": "memory" }), r#"storage is "memory", and must be "file""#),
             (json!({ "subjects": ["ci.other.>"] }), "it takes ci.other.>, and must take ci.runner.>"),
             (json!({ "deny_delete": true }), "deny_delete is true, and must not be"),
+            (
+                json!({ "subject_transform": { "src": "ci.>", "dest": "x.>" } }),
+                r#"subject_transform is {"dest":"x.>","src":"ci.>"}, and must be unset"#,
+            ),
+            (json!({ "persist_mode": "async" }), r#"persist_mode is "async", and must be unset"#),
         ];
         for (change, difference) in refusals {
             assert_eq!(judge(&with(&change), &names()), Verdict::Refuse { differences: vec![difference.to_owned()] });
@@ -141,14 +206,18 @@ mod tests {
             (json!({ "max_age": DAY }), "max_age"),
             (json!({ "max_msgs": 10_000 }), "max_msgs"),
             (json!({ "max_bytes": 1024 }), "max_bytes"),
+            (json!({ "max_msgs_per_subject": 1_000_000 }), "max_msgs_per_subject"),
+            (json!({ "max_msgs_per_subject": 99_999, "discard_new_per_subject": true }), "max_msgs_per_subject"),
             (json!({ "duplicate_window": 120 }), "duplicate_window"),
         ] {
             let Verdict::Repair { config, differences } = judge(&with(&change), &names()) else { panic!("{change}") };
             assert_eq!((&config, differences.len()), (&wanted(&names()), 1));
             assert!(differences[0].starts_with(name), "{differences:?}");
         }
-        let wider = json!({ "max_age": 0, "max_msgs": -1, "max_bytes": -1, "subjects": ["a", ">"], "num_replicas": 5 });
-        for fits in [json!({}), wider] {
+        let wider = json!({ "max_age": 0, "max_msgs": -1, "max_bytes": -1, "subjects": ["a", ">"], "num_replicas": 5,
+            "persist_mode": "default", "subject_transform": null });
+        let refuses = json!({ "max_msgs_per_subject": 100_000, "discard_new_per_subject": true });
+        for fits in [json!({}), wider, refuses] {
             assert_eq!(judge(&with(&fits), &names()), Verdict::Fits, "{fits}");
         }
     }

@@ -15,6 +15,7 @@ use super::super::QueueError;
 use super::super::ledger::{Entry, Kind, Ledger};
 use super::api::Api;
 use super::failure::Failure;
+use super::fit::judge_records;
 use super::names::{Names, key_of_record};
 use super::stream;
 
@@ -26,6 +27,8 @@ pub(super) const TRIES: &str = "tries";
 pub(super) struct Records {
     api: Api,
     names: Names,
+    /// When the bucket was made that was opened: another one under the same name has forgotten what ended.
+    pub(super) created: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -35,24 +38,29 @@ struct Content {
 }
 
 impl Records {
-    /// Makes the bucket when it is not there.
+    /// Makes the bucket when it is not there, or sees that it keeps what it is given and gives up what it is told to.
     pub(super) async fn open(api: Api, names: Names) -> Result<Self, QueueError> {
         let records = names.records();
-        match stream::info(&api, &records).await {
-            Ok(_) => {}
+        let found = match stream::info(&api, &records).await {
             Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => {
-                stream::create(&api, &records, wanted(&names)).await?
+                stream::create(&api, &records, wanted(&names)).await?;
+                stream::info(&api, &records).await?
             }
-            Err(failure) => return Err(failure.into()),
-        }
-        Ok(Self { api, names })
+            found => {
+                let found = found?;
+                require_fit(&found, &names)?;
+                stream::spread(&api, &records, &found).await;
+                found
+            }
+        };
+        Ok(Self { api, names, created: found.created })
     }
 
     /// The bucket as it is.
     pub(super) async fn find(api: Api, names: Names) -> Result<Self, QueueError> {
         let records = names.records();
         match stream::info(&api, &records).await {
-            Ok(_) => Ok(Self { api, names }),
+            Ok(found) => Ok(Self { api, names, created: found.created }),
             Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => Err(QueueError::Unusable {
                 cause: format!("there are no records of a controller ({records})"),
                 remedy: "name the stream that the controller uses with NATS_STREAM".to_owned(),
@@ -73,16 +81,23 @@ impl Records {
         self.api.publish(&subject, headers, body.into()).await.map(drop)
     }
 
+    /// Stores it where this place holds the newest message of its subject; 0: where there is none.
+    async fn store_behind(&self, place: u64, kind: Kind, entry: &Entry) -> Result<(), Failure> {
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Expected-Last-Subject-Sequence", place.to_string());
+        self.store(kind.as_str(), entry, headers).await
+    }
+
     pub(super) async fn read(&self, kind: &str, key: &str) -> Result<Option<Entry>, QueueError> {
         let lying = self.api.last(&self.names.records(), &self.names.record(kind, key)).await?;
-        lying.map(|lying| entry(&lying.subject, &lying.body)).transpose()
+        lying.map_or(Ok(None), |lying| entry(&lying.subject, &lying.body))
     }
 
     pub(super) async fn read_all(&self, kind: &str) -> Result<Vec<Entry>, QueueError> {
         let (stream, subject) = (self.names.records(), self.names.records_of(kind));
         let (mut all, mut from) = (Vec::new(), 1);
         while let Some(lying) = self.api.next(&stream, &subject, from).await? {
-            all.push(entry(&lying.subject, &lying.body)?);
+            all.extend(entry(&lying.subject, &lying.body)?);
             from = lying.sequence.saturating_add(1);
         }
         all.sort_by(|one, other| one.key.cmp(&other.key));
@@ -101,8 +116,7 @@ impl Records {
                 _ => to = middle,
             }
         }
-        for kind in [Kind::Tombstone.as_str(), Kind::Begun.as_str(), Kind::SetAside.as_str(), TRIES] {
-            let which = json!({ "filter": self.names.records_of(kind), "seq": from });
+        for which in purges(&self.names, from) {
             self.api.call::<Value>(&format!("STREAM.PURGE.{stream}"), &which).await?;
         }
         Ok(())
@@ -125,9 +139,15 @@ impl Ledger for Records {
 
     fn put_if_absent(&self, kind: Kind, new: Entry) -> BoxFuture<'_, Result<Entry, QueueError>> {
         async move {
-            let mut headers = HeaderMap::new();
-            headers.insert("Nats-Expected-Last-Subject-Sequence", "0");
-            match self.store(kind.as_str(), &new, headers).await {
+            let (stream, subject) = (self.names.records(), self.names.record(kind.as_str(), &new.key));
+            // As a rule nothing lies there, which the server then says without a question before.
+            let mut stored = self.store_behind(0, kind, &new).await;
+            if stored.as_ref().is_err_and(|failure| failure.is(ErrorCode::STREAM_WRONG_LAST_SEQUENCE))
+                && let Some(marker) = self.api.last(&stream, &subject).await?.filter(|lying| lying.body.is_empty())
+            {
+                stored = self.store_behind(marker.sequence, kind, &new).await;
+            }
+            match stored {
                 Ok(()) => Ok(new),
                 // Also after a lost answer: then the one that holds is ours.
                 Err(failure) if failure.is(ErrorCode::STREAM_WRONG_LAST_SEQUENCE) => {
@@ -158,11 +178,29 @@ impl Ledger for Records {
 }
 
 /// As a key-value bucket is made, so that the usual tools read it.
+fn require_fit(found: &stream::Info, names: &Names) -> Result<(), QueueError> {
+    let differences = judge_records(&found.config, &wanted(names), &subjects(names));
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let records = names.records();
+    Err(QueueError::Unusable {
+        cause: format!("the bucket of records ({records}) is not fit: {}", differences.join("; ")),
+        remedy: format!(
+            "while no task waits or runs, remove it (nats stream rm {records}) and start again, which makes another one; \
+             limits, discard and retention can be changed as well (nats stream edit {records})"
+        ),
+    })
+}
+
+fn subjects(names: &Names) -> String {
+    let records = names.records();
+    format!("$KV.{}.>", records.strip_prefix("KV_").unwrap_or(&records))
+}
+
 fn wanted(names: &Names) -> Map<String, Value> {
-    let bucket = names.records();
-    let bucket = bucket.strip_prefix("KV_").unwrap_or(&bucket);
     let wanted = json!({
-        "subjects": [format!("$KV.{bucket}.>")],
+        "subjects": [subjects(names)],
         "retention": "limits",
         "storage": "file",
         "discard": "new",
@@ -181,11 +219,25 @@ fn wanted(names: &Names) -> Map<String, Value> {
     }
 }
 
-fn entry(subject: &str, body: &[u8]) -> Result<Entry, QueueError> {
+/// What is asked for so that all records before this place go, pins excepted. Nothing before the first place: the place 0
+/// means all of them to every server, and 1 does to those before 2.15.
+fn purges(names: &Names, from: u64) -> Vec<Value> {
+    if from <= 1 {
+        return Vec::new();
+    }
+    let kinds = [Kind::Tombstone.as_str(), Kind::Begun.as_str(), Kind::SetAside.as_str(), TRIES];
+    kinds.iter().map(|kind| json!({ "filter": names.records_of(kind), "seq": from })).collect()
+}
+
+/// A record; none where one was taken away by the tools of a key-value bucket, which leave a marker without a body.
+fn entry(subject: &str, body: &[u8]) -> Result<Option<Entry>, QueueError> {
+    if body.is_empty() {
+        return Ok(None);
+    }
     let parsed = key_of_record(subject).zip(serde_json::from_slice::<Content>(body).ok());
     let (key, Content { value, at }) = parsed.ok_or_else(|| QueueError::Unusable {
         cause: format!("the record {subject} is not one of ours"),
         remedy: "remove it (nats kv del), or restore the bucket from a backup".to_owned(),
     })?;
-    Ok(Entry { key, value, at })
+    Ok(Some(Entry { key, value, at }))
 }

@@ -1,5 +1,5 @@
 //! The stream: made when it is not there, else held against what we need (CFG-12), and looked at for how full it is
-//! (NEW-40).
+//! (NEW-40). One that was made while too few servers were there is spread over more at a later start.
 
 use async_nats::jetstream::ErrorCode;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use super::api::Api;
 use super::failure::Failure;
 use super::fit::{Verdict, judge, wanted};
 use super::names::Names;
-use crate::nats::{REPLICAS, TOO_FEW_SERVERS};
+use crate::nats::{FEW_REPLICAS, REPLICAS, TOO_FEW_SERVERS};
 
 /// How full a stream may be before nothing is fetched any more (NEW-40).
 const NEARLY_FULL_PERCENT: u64 = 80;
@@ -19,8 +19,10 @@ const NEARLY_FULL_PERCENT: u64 = 80;
 pub(super) struct Info {
     /// When it was made: another one under the same name begins its places again.
     pub(super) created: String,
-    config: Map<String, Value>,
+    pub(super) config: Map<String, Value>,
     state: State,
+    /// Where it lies; of a server of its own it has no name.
+    cluster: Option<Map<String, Value>>,
 }
 
 #[derive(Deserialize)]
@@ -40,6 +42,17 @@ impl Info {
     /// The stream's own limit of a message in bytes, where it has one.
     pub(super) fn max_msg_size(&self) -> Option<usize> {
         self.config.get("max_msg_size")?.as_u64()?.try_into().ok()
+    }
+
+    /// Its configuration for as many servers as should store it, where a cluster stores it on fewer.
+    fn spread(&self) -> Option<Map<String, Value>> {
+        self.cluster.as_ref()?.get("name")?;
+        let few = self.config.get("num_replicas")?.as_u64()? < u64::try_from(REPLICAS).ok()?;
+        few.then(|| {
+            let mut config = self.config.clone();
+            config.insert("num_replicas".to_owned(), REPLICAS.into());
+            config
+        })
     }
 
     /// What is nearly full, with its numbers.
@@ -62,8 +75,13 @@ pub(super) async fn info(api: &Api, stream: &str) -> Result<Info, Failure> {
 /// Makes the stream, or sees that it is fit.
 pub(super) async fn ensure(api: &Api, names: &Names) -> Result<Info, QueueError> {
     let open = async || {
-        fit(api, names).await?;
-        Ok(info(api, &names.stream).await?)
+        let made = fit(api, names).await?;
+        let found = info(api, &names.stream).await?;
+        // One that was just made lies on as many servers as there are.
+        if !made {
+            spread(api, &names.stream, &found).await;
+        }
+        Ok(found)
     };
     open().await.map_err(|error| match error {
         QueueError::Unavailable { cause } => {
@@ -73,16 +91,17 @@ pub(super) async fn ensure(api: &Api, names: &Names) -> Result<Info, QueueError>
     })
 }
 
-async fn fit(api: &Api, names: &Names) -> Result<(), QueueError> {
+/// Whether it had to be made.
+async fn fit(api: &Api, names: &Names) -> Result<bool, QueueError> {
     let found = match info(api, &names.stream).await {
         Ok(found) => found,
         Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => {
-            return create(api, &names.stream, wanted(names)).await;
+            return create(api, &names.stream, wanted(names)).await.map(|()| true);
         }
         Err(failure) => return Err(failure.into()),
     };
     match judge(&found.config, names) {
-        Verdict::Fits => Ok(()),
+        Verdict::Fits => Ok(false),
         Verdict::Refuse { differences } => Err(unfit(&names.stream, &differences)),
         Verdict::Repair { config, differences } => {
             let repaired = api.call::<Value>(&format!("STREAM.UPDATE.{}", names.stream), &config).await;
@@ -90,8 +109,9 @@ async fn fit(api: &Api, names: &Names) -> Result<(), QueueError> {
                 Ok(_) => {
                     let differences = differences.join("; ");
                     tracing::warn!(component = "queue", stream = names.stream, differences, "stream repaired");
-                    Ok(())
+                    Ok(false)
                 }
+                Err(failure) if failure.is_passing() => Err(failure.into()),
                 Err(Failure::Refused { text, .. }) => {
                     Err(unfit(&names.stream, &[differences, vec![format!("it cannot be repaired: {text}")]].concat()))
                 }
@@ -113,13 +133,30 @@ pub(super) async fn create(api: &Api, stream: &str, mut config: Map<String, Valu
         config.insert("num_replicas".to_owned(), 1.into());
         made = api.call::<Value>(&call, &config).await;
     }
-    match made {
-        Ok(_) => Ok(()),
-        Err(Failure::Refused { text, .. }) => Err(QueueError::Unusable {
+    made.map(drop).map_err(|failure| unmade(stream, failure))
+}
+
+/// A server that cannot just now is asked on.
+fn unmade(stream: &str, failure: Failure) -> QueueError {
+    match failure {
+        Failure::Refused { ref text, .. } if !failure.is_passing() => QueueError::Unusable {
             cause: format!("open assignment stream {stream}: it is not there and cannot be made: {text}"),
             remedy: "make it as docs/nats.md shows, or give this user the right and the account the room".to_owned(),
-        }),
-        Err(failure) => Err(failure.into()),
+        },
+        failure => failure.into(),
+    }
+}
+
+/// Has a stream stored on more servers that was made while too few were there: the others of a cluster may have joined
+/// since. What keeps it from that is told at each start, and is no reason not to work.
+pub(super) async fn spread(api: &Api, stream: &str, found: &Info) {
+    let Some(config) = found.spread() else { return };
+    match api.call::<Value>(&format!("STREAM.UPDATE.{stream}"), &config).await {
+        Ok(_) => tracing::info!(component = "queue", stream, servers = REPLICAS, "stored on more servers from now on"),
+        Err(failure) => {
+            let cause = QueueError::from(failure).to_string();
+            tracing::warn!(component = "queue", stream, cause, remedy = FEW_REPLICAS, "stored on too few servers");
+        }
     }
 }
 
@@ -145,11 +182,39 @@ mod tests {
             created: String::new(),
             config: limits.as_object().unwrap().clone(),
             state: State { messages, bytes, first_seq: 1, last_seq: messages },
+            cluster: None,
         };
         assert_eq!(info(79_999, 0, json!({ "max_msgs": 100_000 })).nearly_full(), None);
         let full = info(80_000, 0, json!({ "max_msgs": 100_000 })).nearly_full();
         assert_eq!(full.as_deref(), Some("the stream is 80 % full: 80000 of 100000 messages"));
         assert!(info(1, 900, json!({ "max_bytes": 1000 })).nearly_full().unwrap().ends_with("900 of 1000 bytes"));
         assert_eq!(info(1, u64::MAX, json!({ "max_bytes": -1 })).nearly_full(), None);
+    }
+
+    /// CFG-12: a server that cannot make a stream just now is asked on; one that will not ends the start.
+    #[test]
+    fn a_server_without_a_leader_is_asked_on() {
+        let refused = |code, status| Failure::Refused { code, status, text: "no".to_owned() };
+        let passing = unmade("S", refused(ErrorCode::CLUSTER_NOT_AVAILABLE, 503));
+        assert!(matches!(passing, QueueError::Unavailable { .. }), "{passing}");
+        let ended = unmade("S", refused(ErrorCode::STORAGE_RESOURCES_EXCEEDED, 500));
+        assert!(matches!(ended, QueueError::Unusable { .. }), "{ended}");
+    }
+
+    /// NEW-50, CFG-12: fewer servers than there could be are seen in a cluster only; more stay.
+    #[test]
+    fn a_stream_on_too_few_servers_is_seen() {
+        let info = |cluster: Option<Value>, replicas: u64| Info {
+            created: String::new(),
+            config: json!({ "name": "S", "num_replicas": replicas }).as_object().unwrap().clone(),
+            state: State { messages: 0, bytes: 0, first_seq: 1, last_seq: 0 },
+            cluster: cluster.map(|cluster| cluster.as_object().unwrap().clone()),
+        };
+        // A server of its own tells who leads too (2.15.2), or nothing (2.9.10).
+        assert_eq!((info(None, 1).spread(), info(Some(json!({ "leader": "NDQ2" })), 1).spread()), (None, None));
+        let cluster = || Some(json!({ "name": "C1", "leader": "n0" }));
+        assert_eq!((info(cluster(), 3).spread(), info(cluster(), 5).spread()), (None, None));
+        let wider = json!({ "name": "S", "num_replicas": 3 });
+        assert_eq!(info(cluster(), 1).spread().as_ref(), wider.as_object());
     }
 }

@@ -11,14 +11,15 @@ use futures::StreamExt as _;
 use jiff::SignedDuration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::names::Names;
+use super::api::Api;
+use super::failure::Failure;
 use super::{Inner, consumer, stream};
 use crate::queue::QueueError;
 
 const DAY: Duration = Duration::from_hours(24);
 const MONTH: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// Runs until the stream is gone.
+/// Runs until the stream or the bucket of records is gone.
 pub(super) async fn tend(inner: Arc<Inner>) -> QueueError {
     let (mut looks, mut told) = (interval(inner.pace.look), Instant::now());
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -63,12 +64,14 @@ struct Gone(QueueError);
 
 /// What keeps the queue from taking more; what can be set right is.
 async fn look(inner: &Inner, given_up: &mut BTreeSet<Backend>) -> Result<Option<String>, Gone> {
-    let info = match stream::info(&inner.producer, &inner.names.stream).await {
-        Ok(info) if info.created == inner.created => info,
-        Ok(_) => return Err(gone(&inner.names, "was removed and made anew")),
-        Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => return Err(gone(&inner.names, "is gone")),
+    let Inner { names, producer, worker, .. } = inner;
+    let info = match opened(producer, &names.stream, &inner.created).await? {
+        Ok(info) => info,
         Err(failure) => return Ok(Some(QueueError::from(failure).to_string())),
     };
+    if let Err(failure) = opened(worker, &names.records(), &inner.records.created).await? {
+        return Ok(Some(QueueError::from(failure).to_string()));
+    }
     if inner.still_leads().is_err() {
         // The consumer has the same name for whoever leads.
         return Ok(info.nearly_full());
@@ -88,9 +91,18 @@ async fn look(inner: &Inner, given_up: &mut BTreeSet<Backend>) -> Result<Option<
     Ok(info.nearly_full())
 }
 
-fn gone(names: &Names, how: &str) -> Gone {
+/// The stream, as long as it is the one that was opened.
+async fn opened(api: &Api, stream: &str, created: &str) -> Result<Result<stream::Info, Failure>, Gone> {
+    match stream::info(api, stream).await {
+        Ok(info) if info.created != created => Err(gone(stream, "was removed and made anew")),
+        Err(failure) if failure.is(ErrorCode::STREAM_NOT_FOUND) => Err(gone(stream, "is gone")),
+        seen => Ok(seen),
+    }
+}
+
+fn gone(stream: &str, how: &str) -> Gone {
     Gone(QueueError::Unusable {
-        cause: format!("the stream {} {how}, and with it what it held", names.stream),
+        cause: format!("the stream {stream} {how}, and with it what it held"),
         remedy: "restore it from a backup if there is one, else start again: an empty one is made where there is none"
             .to_owned(),
     })

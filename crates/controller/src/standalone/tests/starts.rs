@@ -80,7 +80,8 @@ To stop: Ctrl-C. Running jobs go on, and the next start takes them up again.
     assert!(as_root.contains("\n  WARNING    started as root, and so is every job: "), "{as_root}");
 }
 
-/// What a start with these flags would use can be seen before and after the first one, and nothing is asked or made.
+/// CFG-8, NEW-139: what a start with these flags would use can be seen before and after the first one, and nothing is asked or
+/// made.
 #[tokio::test]
 async fn the_settings_of_a_start() {
     let (bench, gitea) = (Bench::new(), Gitea::start(Register::Good).await);
@@ -113,6 +114,11 @@ async fn the_settings_of_a_start() {
     assert_eq!(of(&after, "GITEA_RUNNER_TOKEN_FILE"), told(&registration, "standalone"));
     assert!(!crate::config::effective::text(&after).contains(TOKEN));
     assert!(judged.is_ok_and(|()| bench.state() == files));
+    // What the start would refuse is told here already.
+    args.settings.set = vec![("LEADER_ELECTION".into(), "nats".into())];
+    let (_, judged) = view(&args, &bench.here()).unwrap_or_else(|e| panic!("{e}"));
+    let refused = judged.err().map(|errors| errors.to_string()).unwrap_or_default();
+    assert!(refused.contains("LEADER_ELECTION: nats needs QUEUE=jetstream"), "{refused}");
 }
 
 /// The instance id of the first start is the folder's, whatever the environment of a later one lacks.

@@ -225,3 +225,18 @@ async fn a_cluster_changes_its_leader() {
     still_leads(&held.tenure());
     held.release().await;
 }
+
+/// NEW-59, T43: a bucket that was made while too few servers of a cluster were there is stored on three of them when they are.
+#[tokio::test]
+async fn a_bucket_on_one_server_is_spread() {
+    let cluster = NatsCluster::start(3, NatsSettings::default()).await.unwrap();
+    let addresses: Vec<async_nats::ServerAddr> = cluster.url().split(',').map(|url| url.parse().unwrap()).collect();
+    let context = jetstream::new(hasty().connect(addresses.as_slice()).await.unwrap());
+    let alone = jetstream::kv::Config { bucket: BUCKET.to_owned(), num_replicas: 1, ..Default::default() };
+    context.create_key_value(alone).await.unwrap();
+    let lease = KeyValueLease::new(context.clone(), BUCKET, &"one".parse().unwrap(), "a").with_times(LONG);
+    let held = leads(&lease).await;
+    let store = context.get_key_value(BUCKET).await.unwrap();
+    assert_eq!(store.status().await.unwrap().info.config.num_replicas, 3);
+    held.release().await;
+}

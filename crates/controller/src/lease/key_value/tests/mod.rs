@@ -6,6 +6,7 @@ mod faults;
 mod frozen;
 mod order;
 mod refusals;
+mod rollback;
 mod wire;
 
 use std::time::{Duration, Instant};

@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
+use futures::{FutureExt as _, StreamExt as _};
+
 use super::*;
 use crate::lease::contract;
 
@@ -109,6 +111,21 @@ async fn two_instances_do_not_touch_each_other() {
 async fn keys(url: &str) -> Vec<String> {
     use futures::TryStreamExt as _;
     bucket(url).await.keys().await.unwrap().try_collect().await.unwrap()
+}
+
+/// NEW-59, CFG-12: a server of its own has nothing to spread over: what was made there is not changed at a later start.
+#[tokio::test]
+async fn a_server_of_its_own_is_enough() {
+    let server = server().await;
+    leads(&replica(&server.url(), "a", LONG).await).await.release().await;
+    let watcher = async_nats::connect(server.url()).await.unwrap();
+    let mut asked = watcher.subscribe("$JS.API.STREAM.*.KV_leases").await.unwrap();
+    watcher.flush().await.unwrap();
+    leads(&replica(&server.url(), "a", LONG).await).await.release().await;
+    watcher.flush().await.unwrap();
+    let asked: Vec<String> =
+        std::iter::from_fn(|| asked.next().now_or_never().flatten()).map(|call| call.subject.to_string()).collect();
+    assert!(!asked.is_empty() && asked.iter().all(|subject| subject == "$JS.API.STREAM.INFO.KV_leases"), "{asked:?}");
 }
 
 /// NEW-59: the bucket is made for what it holds: one value of each key, on the disk, without an age.

@@ -145,6 +145,43 @@ async fn a_changed_consumer_is_set_right() {
     assert_eq!(consumer(&api, "S_changed").await.config["max_deliver"], -1);
 }
 
+/// CON-1, NEW-42, F20: a consumer that somebody paused, or has hand out headers only, is made anew, at a start and between two
+/// looks: until then it hands out nothing that can be used.
+#[tokio::test]
+async fn a_useless_consumer_is_made_anew() {
+    let server = start().await;
+    let api = operator(&server).await;
+    let mut queue = open(&server, "useless").await;
+    let mut handed = 0;
+    for start_anew in [true, false] {
+        for change in [json!({ "pause_until": "2100-01-01T00:00:00Z" }), json!({ "headers_only": true })] {
+            let mut config = consumer(&api, "S_useless").await.config;
+            config.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            api.ask_for::<Value>("CONSUMER.DELETE.S_useless.f66f031b-pod").await.unwrap();
+            let body = json!({ "stream_name": "S_useless", "config": config });
+            api.call::<Value>("CONSUMER.DURABLE.CREATE.S_useless.f66f031b-pod", &body).await.unwrap();
+            handed += 1;
+            publish(&queue, [handed]).await;
+            let tended = if start_anew {
+                queue = open(&server, "useless").await;
+                None
+            } else {
+                Some(Tended::new(&queue))
+            };
+            // Between its removal and its making there is none.
+            until("it is as it was", async || {
+                let found = api.ask_for::<ConsumerInfo>("CONSUMER.INFO.S_useless.f66f031b-pod").await;
+                found.is_ok_and(|is| ["pause_until", "headers_only"].iter().all(|name| is.config.get(name).is_none()))
+            })
+            .await;
+            let delivery = repeat("pull", async || queue.pull(Backend::Pod, Timestamp::now()).await).await.unwrap();
+            assert_eq!((delivery.id, delivery.body.is_empty()), (message(handed, "a").id, false));
+            queue.settle(delivery.key(), Disposition::Ack).await.unwrap();
+            drop(tended);
+        }
+    }
+}
+
 /// NEW-41, PRC-2, F27, T13: what somebody else wrote on our subject stops everything behind it, in words, and stays.
 #[tokio::test]
 async fn a_foreign_message_stops_the_queue() {

@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod bucket;
 mod handing_out;
 mod measure;
 mod model;

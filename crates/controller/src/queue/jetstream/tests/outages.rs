@@ -157,3 +157,29 @@ async fn a_cluster_loses_its_leader() {
     got.sort_unstable();
     assert_eq!(got, expected);
 }
+
+/// NEW-50, CFG-12, T43: stream and records that were made while too few servers of a cluster were there are stored on three
+/// of them when they are; the operator's own settings and what lies there stay.
+#[tokio::test]
+async fn a_stream_on_one_server_is_spread() {
+    let cluster = NatsCluster::start(3, NatsSettings::default()).await.unwrap();
+    let open = async || repeat("open", async || open_at(&cluster.url(), "alone", PACE).await).await;
+    let queue = open().await;
+    let api = queue.inner.producer.clone();
+    for stream in ["S_alone", "KV_S_alone_RECORDS"] {
+        change(&api, stream, json!({ "num_replicas": 1, "description": "the operator's" })).await;
+    }
+    let mut published = 0;
+    while published < 3 {
+        published += 1;
+        repeat("publish", async || queue.publish(message(published, "a")).await).await;
+    }
+    drop(queue);
+    let queue = open().await;
+    for stream in ["S_alone", "KV_S_alone_RECORDS"] {
+        let is = config(&api, stream).await;
+        assert_eq!((&is["num_replicas"], &is["description"]), (&json!(3), &json!("the operator's")), "{stream}");
+    }
+    let all = repeat("list", async || queue.list(Backend::Pod).await).await;
+    assert_eq!(all.iter().map(|message| message.id.task().get()).collect::<Vec<_>>(), [1, 2, 3]);
+}

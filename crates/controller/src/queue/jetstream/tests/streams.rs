@@ -62,6 +62,45 @@ async fn a_narrow_stream_is_repaired() {
     assert_eq!(numbers(&queue).await, [1, 2, 3]);
 }
 
+/// CFG-12, NEW-40, F25, T38: a limit for each subject drops the oldest task also with discard new; it is taken away. Where it
+/// refuses the newest one, it is taken away with the setting that needs it.
+#[tokio::test]
+async fn a_limit_for_each_subject_drops_no_task() {
+    let server = start().await;
+    let api = operator(&server).await;
+    for (store, refuses) in [("drops", false), ("refuses", true)] {
+        let stream = format!("S_{store}");
+        open(&server, store).await;
+        change(&api, &stream, json!({ "max_msgs_per_subject": 2, "discard_new_per_subject": refuses })).await;
+        let queue = open(&server, store).await;
+        publish(&queue, 1..=4).await;
+        assert_eq!(numbers(&queue).await, [1, 2, 3, 4], "{store}");
+        assert_eq!(config(&api, &stream).await["max_msgs_per_subject"], -1);
+    }
+}
+
+/// CFG-12, F26, T38: a stream that stores tasks under another subject, where no consumer looks, or says that one is stored
+/// before it is, is refused with the setting, the rule and the remedy.
+#[tokio::test]
+async fn a_stream_that_hides_or_risks_tasks_is_refused() {
+    let server = start().await;
+    let api = operator(&server).await;
+    for (store, setting, value) in [
+        ("elsewhere", "subject_transform", json!({ "src": "ci.elsewhere.>", "dest": "away.>" })),
+        ("early", "persist_mode", json!("async")),
+    ] {
+        let mut config = json!({ "name": format!("S_{store}"), "subjects": [format!("ci.{store}.>")],
+            "retention": "workqueue", "storage": "file", "num_replicas": 1 });
+        config[setting] = value;
+        api.call::<Value>(&format!("STREAM.CREATE.S_{store}"), &config).await.unwrap();
+        let refusal = open_at(&server.url(), store, QUICK).await.err().unwrap();
+        let text = refusal.to_string();
+        assert!(matches!(refusal, QueueError::Unusable { .. }), "{text}");
+        assert!(text.contains(&format!("{setting} is ")) && text.contains("must be unset"), "{text}");
+        assert!(text.contains(&format!("S_{store}")) && text.contains("NATS_STREAM"), "{text}");
+    }
+}
+
 /// CFG-12, T38: a right that is missing is told as what it kept from happening.
 #[tokio::test]
 async fn a_missing_right_is_told_with_the_stream() {
