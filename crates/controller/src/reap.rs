@@ -5,24 +5,21 @@
 //! executor was made proves nothing about it (NEW-62). One object's failure stops nothing for the others (NEW-74).
 
 mod pace;
+mod works;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use domain::backoff::Backoff;
 use domain::executor_api::ExecutorExit;
 use domain::id::{AssignmentId, Backend as Kind, Epoch, InstanceId, assignment_of_name, executor_name};
-use domain::lifecycle::{Event, Life};
+use domain::lifecycle::{Event, Life, Wants};
 use domain::metadata::{ExecutorRecord, Mark};
 use domain::reason::Reason;
 use jiff::Timestamp;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, BackendError, ExecutorState, Exit, Failure, Observed};
-use crate::backoff::backoff;
 use crate::board::{BeingMade, Board, Card, Listed, Recovery, Strays};
 use crate::facade::{Facade, Inherited};
 use crate::gitea::{Gitea, Lane};
@@ -32,10 +29,11 @@ use crate::telemetry::events::{
 };
 
 use pace::Pass;
+use works::Work;
+
+pub use works::Works;
 
 const TICK: Duration = Duration::from_secs(2);
-const FIRST_REST: Duration = Duration::from_secs(2);
-const LONGEST_REST: Duration = Duration::from_secs(60);
 /// A pass that takes longer than this is stuck (NEW-131).
 const STUCK: Duration = Duration::from_secs(120);
 
@@ -56,27 +54,7 @@ pub struct Reap {
     /// What it serves.
     pub kind: Kind,
     /// Removals and marks under way.
-    pub tracker: TaskTracker,
-    /// What is worked on.
-    pub busy: Mutex<BTreeSet<Work>>,
-    /// Names of objects that the last piece of work failed for.
-    pub resting: Mutex<BTreeMap<String, Rest>>,
-}
-
-/// One piece of work at a time.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
-    /// Marking or removing the object of this name.
-    Object(String),
-    /// Saying what the executor of this name left, beside the work on its object: while that waits for its next try, an end may
-    /// have to be noted.
-    LastReport(String),
-}
-
-/// A pause of one object, which grows with every failure (NEW-74).
-pub struct Rest {
-    until: Instant,
-    pauses: Backoff,
+    pub works: Arc<Works>,
 }
 
 /// To whom an object belongs.
@@ -122,7 +100,7 @@ impl Reap {
     pub async fn run(self: Arc<Self>, stop: CancellationToken, drained: CancellationToken) {
         let brought = async {
             self.compare(&stop).await;
-            self.tracker.wait().await;
+            self.works.done().await;
             drained.cancelled().await;
         };
         tokio::select! {
@@ -138,7 +116,7 @@ impl Reap {
         let mut changes = self.board.changes();
         loop {
             let pass = Pass::begin();
-            self.mark_ends();
+            self.mark_ends(|wants| wants.terminal_mark);
             pass.rest().await;
             tokio::select! {
                 () = changes.next() => {}
@@ -147,12 +125,13 @@ impl Reap {
         }
     }
 
-    /// What failed a moment ago is tried once more, since nobody comes after this.
+    /// What failed a moment ago is tried once more, since nobody comes after this: a removal that was to tell of an end is
+    /// not begun any more, so its mark is.
     async fn note_last(self: &Arc<Self>) {
-        self.tracker.wait().await;
-        self.resting().clear();
-        self.mark_ends();
-        self.tracker.wait().await;
+        self.works.done().await;
+        self.works.wake_all();
+        self.mark_ends(|wants| wants.last_mark);
+        self.works.done().await;
     }
 
     async fn compare(self: &Arc<Self>, stop: &CancellationToken) {
@@ -181,7 +160,7 @@ impl Reap {
         let before = self.board.with_executors();
         let (fenced_before, begun) = (self.board.strays(), self.board.now());
         let mut objects = self.backend.list().await?;
-        self.forget_rests(&objects);
+        self.works.keep(&objects);
         newest_first(&mut objects);
         let mut seen = BTreeSet::new();
         let mut strays = Strays::default();
@@ -333,8 +312,8 @@ impl Reap {
         }
     }
 
-    fn mark_ends(self: &Arc<Self>) {
-        for view in self.board.views_that(|wants| wants.terminal_mark) {
+    fn mark_ends(self: &Arc<Self>, wanted: fn(&Wants) -> bool) {
+        for view in self.board.views_that(wanted) {
             self.mark(view.id, executor_name(view.id, &self.instance, view.life.epoch()));
         }
     }
@@ -344,11 +323,11 @@ impl Reap {
         self.work_on(Work::Object(name.clone()), |this| async move {
             match this.backend.mark(&name, Mark::Terminal).await {
                 Ok(_written_or_gone) => {
-                    this.resting().remove(&name);
+                    this.works.succeeded(&name);
                     this.board.apply(id, Event::Marked);
                 }
                 Err(error) => {
-                    this.rest(&name);
+                    this.works.failed(&name);
                     this.board.apply(id, Event::MarkFailed);
                     assignment_processing_error(&this.subject(id), &format!("terminal mark: {error}"));
                 }
@@ -366,59 +345,22 @@ impl Reap {
                         let detail = Detail { cause, ..Detail::default() };
                         executor_transition(ExecutorEvent::Deleted, &subject, &name, None, detail);
                     }
-                    this.resting().remove(&name);
+                    this.works.succeeded(&name);
                     this.board.wake();
                 }
                 Err(error) => {
-                    this.rest(&name);
+                    this.works.failed(&name);
                     assignment_processing_error(&subject, &format!("removal: {error}"));
                 }
             }
         });
     }
 
-    fn resting(&self) -> MutexGuard<'_, BTreeMap<String, Rest>> {
-        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An object that is gone rests no more.
-    fn forget_rests(&self, objects: &[Observed]) {
-        let mut resting = self.resting();
-        if !resting.is_empty() {
-            let there: BTreeSet<&str> = objects.iter().map(|object| object.name.as_str()).collect();
-            resting.retain(|name, _| there.contains(name.as_str()));
-        }
-    }
-
-    /// Work on this object failed: the next piece is begun after a pause, whatever the others do.
-    fn rest(&self, name: &str) {
-        let mut resting = self.resting();
-        let fresh = || Rest { until: Instant::now(), pauses: backoff(FIRST_REST, LONGEST_REST) };
-        let rest = resting.entry(name.to_owned()).or_insert_with(fresh);
-        rest.until = Instant::now() + rest.pauses.pause();
-    }
-
-    fn rests(&self, name: &str) -> bool {
-        self.resting().get(name).is_some_and(|rest| Instant::now() < rest.until)
-    }
-
-    /// A later pass asks again for what did not succeed.
     fn work_on<F>(self: &Arc<Self>, work: Work, carry_out: impl FnOnce(Arc<Self>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        if matches!(&work, Work::Object(name) if self.rests(name)) || !self.busy().insert(work.clone()) {
-            return;
-        }
-        let (this, carried_out) = (Arc::clone(self), carry_out(Arc::clone(self)));
-        self.tracker.spawn(async move {
-            carried_out.await;
-            this.busy().remove(&work);
-        });
-    }
-
-    fn busy(&self) -> MutexGuard<'_, BTreeSet<Work>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+        self.works.begin(work, || carry_out(Arc::clone(self)));
     }
 }
 

@@ -101,7 +101,7 @@ impl Report {
     }
 
     async fn certify(&self, id: AssignmentId, gitea: &Correspondence<'_>) -> Result<(), GiteaError> {
-        if let Some(view) = self.board.view(id).filter(|view| view.life.end_may_be_known()) {
+        if let Some(view) = self.board.view(id).filter(|view| view.life.is_asked_before_its_end()) {
             gitea.state(sign_of_life(&view.life)).await?;
             if self.board.view(id).is_none_or(|view| view.wants.certificate.is_none()) {
                 return Ok(());

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use connectrpc::ErrorCode;
@@ -98,7 +99,10 @@ pub(super) async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Req
         gate.ops.metrics.facade_request(method, answer::word(response.status()));
         return response;
     }
-    let response = match gate.caller(peer.as_ref(), request.headers()) {
+    let mut response = match gate.caller(peer.as_ref(), request.headers()) {
+        Ok(caller) if gate.may_be_of_another(caller) => {
+            answer::not_ready("another process may lead, and may know of this executor; ask again")
+        }
         Ok(caller) if !gate.seats(&request, caller) => {
             gate.ops.metrics.facade_denied("connections");
             answer::error(ErrorCode::ResourceExhausted, "this job has too many connections")
@@ -112,6 +116,10 @@ pub(super) async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Req
             answer::unauthenticated(missing)
         }
     };
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE && !gate.board.may_decide() {
+        // Another process may have the same address, and who asks again may find it there.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     gate.ops.metrics.facade_request(method, answer::word(response.status()));
     response
 }
@@ -131,6 +139,13 @@ impl Gate {
     /// Ties the request's connection to its caller.
     fn seats(&self, request: &Request, caller: Caller) -> bool {
         request.extensions().get::<Arc<Line>>().is_none_or(|line| line.speaks_for(caller, &self.shares))
+    }
+
+    /// Whether another leader may have made this executor: while nobody can tell who leads, what is not known here is no
+    /// ground to send anybody home (NEW-59).
+    fn may_be_of_another(&self, caller: Caller) -> bool {
+        let made_here = |life: &Life| !life.is_held() && life.epoch() >= caller.epoch;
+        !self.board.may_decide() && !self.board.read(caller.id, made_here).unwrap_or_default()
     }
 
     /// Whether nothing that this caller says changes anything any more: fenced, gone, expired, or past the grace of its

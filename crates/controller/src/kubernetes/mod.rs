@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::ClusterAccess;
 
-pub use refusal::{Refusal, RefusalKind};
+pub use refusal::{QUOTA, Refusal, RefusalKind};
 
 /// The longest that any one call may take, watches excepted.
 pub const CALL: Duration = Duration::from_secs(20);

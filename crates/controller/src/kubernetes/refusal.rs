@@ -12,7 +12,7 @@ pub enum RefusalKind {
     Exists,
     /// Another version of the object is stored, or another object has the name (409).
     Conflict,
-    /// A resource quota is used up (403).
+    /// A resource quota is used up, or was made a moment ago and nobody has counted yet what is used of it (403).
     Quota,
     /// Our rights do not include it (401, 403).
     Forbidden,
@@ -23,6 +23,9 @@ pub enum RefusalKind {
     /// Nothing of the above: the server is overloaded, away or did not answer. It may have been carried out.
     Unavailable,
 }
+
+/// The quota's admission says it in words only: these, with the quota's name and numbers behind them.
+pub const QUOTA: [&str; 2] = ["exceeded quota", "status unknown for quota"];
 
 /// One call that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,8 +99,7 @@ fn kind_of(code: u16, reason: &str, message: &str) -> RefusalKind {
         (409, "AlreadyExists") => RefusalKind::Exists,
         (409, _) => RefusalKind::Conflict,
         (410, _) => RefusalKind::Expired,
-        // The quota's admission says it in words only.
-        (403, _) if message.contains("exceeded quota") => RefusalKind::Quota,
+        (403, _) if QUOTA.iter().any(|words| message.contains(words)) => RefusalKind::Quota,
         // The authorizer's words; every other 403 is an admission's.
         (401, _) => RefusalKind::Forbidden,
         (403, _) if message.contains(" cannot ") && message.contains("User ") => RefusalKind::Forbidden,
@@ -129,6 +131,7 @@ mod tests {
         let forbidden =
             r#"pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n""#;
         let quota = r#"pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4, limited: pods=4"#;
+        let uncounted = r#"pods "p" is forbidden: status unknown for quota: q, resources: pods"#;
         let security = r#"pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged"#;
         let rows = [
             (404, "NotFound", "", RefusalKind::NotFound),
@@ -136,6 +139,7 @@ mod tests {
             (409, "Conflict", "", RefusalKind::Conflict),
             (410, "Expired", "", RefusalKind::Expired),
             (403, "Forbidden", quota, RefusalKind::Quota),
+            (403, "Forbidden", uncounted, RefusalKind::Quota),
             (403, "Forbidden", forbidden, RefusalKind::Forbidden),
             (401, "Unauthorized", "Unauthorized", RefusalKind::Forbidden),
             (403, "Forbidden", security, RefusalKind::Invalid),

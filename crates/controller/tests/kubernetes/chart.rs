@@ -1,16 +1,19 @@
 //! The controller as the chart installs it: its own image in two Pods, reached by the names of Services.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::real::kubernetes::{CLASS, CLUSTER, Cluster, NameServer};
+use testkit::real::spire::EntrySpec;
 use testkit::real::{Cache, NatsSettings, Program, Seen, eventually};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::identity::nothing_left;
 use crate::jobs::SMOKE;
 use crate::site::{ACCOUNT, JOB, Site, executor_image, registration, said};
 use crate::waiting::waiting;
@@ -32,7 +35,7 @@ const CALL: Duration = Duration::from_secs(120);
 #[tokio::test]
 #[ignore = "needs a real Kubernetes: cargo xtask test --only kubernetes"]
 async fn the_chart_as_it_is_installed() {
-    let installed = Installed::start().await;
+    let installed = Installed::start(Means::Entries).await;
     let site = &installed.site;
     installed.one_leads(&BTreeSet::new()).await;
     confined();
@@ -42,6 +45,21 @@ async fn the_chart_as_it_is_installed() {
     site.nothing_left().await;
     a_leader_is_deleted(&installed).await;
     a_restart_of_all(&installed).await;
+    installed.uninstalled().await;
+}
+
+/// WFL-1, POD-4, NEW-146: installed for a site without a SPIRE controller manager, the confined controller reaches the admin
+/// socket of a SPIRE server that lets in its own group only, and needs no right over entries in Kubernetes; the smoke
+/// workflow succeeds as it is, and its entry goes.
+#[tokio::test]
+#[ignore = "needs a real Kubernetes: cargo xtask test --only kubernetes"]
+async fn the_chart_with_entries_in_the_server() {
+    let installed = Installed::start(Means::Server).await;
+    confined();
+    let run = installed.site.push(SMOKE).await;
+    let page = installed.site.ends(&run, "success").await;
+    assert!(page.contains("issued: spiffe://td.test/ci/acme/app/smoke"), "{page}");
+    nothing_left(&installed.site).await;
     installed.uninstalled().await;
 }
 
@@ -73,6 +91,15 @@ async fn survived(site: &Site, page: &str) {
     site.nothing_left().await;
 }
 
+/// Through what Pods get their entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Means {
+    /// Objects for a SPIRE controller manager.
+    Entries,
+    /// The SPIRE server's admin socket.
+    Server,
+}
+
 /// A site whose controllers run in Pods.
 struct Installed {
     site: Site,
@@ -82,7 +109,7 @@ struct Installed {
 }
 
 impl Installed {
-    async fn start() -> Self {
+    async fn start(means: Means) -> Self {
         let certified = Certified::for_names(&[GITEA, NATS]);
         let folder = tempfile::tempdir().unwrap();
         let nats = NatsSettings { tls: Some(certified.of_nats(folder.path())), ..NatsSettings::default() };
@@ -97,9 +124,13 @@ impl Installed {
         ];
         let names = NameServer::start(&site.cluster, &[GITEA]).await.unwrap();
         site.cluster.spiffe_volumes(&site.identity).await.unwrap();
-        prepare(&site, &certified.authority).await;
+        let (level, identity) = match means {
+            Means::Entries => ("restricted", json!({"className": CLASS})),
+            Means::Server => ("privileged", without_controller_manager(&mut site).await),
+        };
+        prepare(&site, &certified.authority, level).await;
         let helm = Helm::of(&site);
-        let values = site.file("values.yaml", &values(&site).await.to_string());
+        let values = site.file("values.yaml", &values(&site, identity).await.to_string());
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/helm/gitea-dynamic-runner");
         helm.run(&["upgrade", "--install", "--values", &values, RELEASE, chart.to_str().unwrap()]).await;
         let installed = Self { site, helm, _names: names, _wires: wires };
@@ -166,12 +197,28 @@ fn said_of(pods: &[Value]) -> String {
     pods.iter().map(|pod| format!("{}: {}\n", name(pod), pod["status"])).collect()
 }
 
+/// What docs/kubernetes.md has an operator do without a SPIRE controller manager; what the chart is told of it.
+async fn without_controller_manager(site: &mut Site) -> Value {
+    site.identity.end_entry_manager();
+    let own = EntrySpec {
+        id: format!("spiffe://td.test/ns/{NAMESPACE}/sa/{RELEASE}"),
+        parent: site.identity.node_parent(),
+        selectors: vec![format!("k8s:ns:{NAMESPACE}"), format!("k8s:sa:{RELEASE}")],
+        ..EntrySpec::default()
+    };
+    site.identity.server().create_entry(&own).await.unwrap();
+    let socket = site.identity.server().socket();
+    let group = std::fs::metadata(&socket).unwrap().gid();
+    let (folder, name) = (socket.parent().unwrap(), socket.file_name().unwrap().to_str());
+    json!({"means": "spire-server", "serverSocketFolder": folder, "serverSocket": name, "serverSocketGroup": group})
+}
+
 /// What docs/kubernetes.md has an operator make before the chart: namespace, Secrets and authorities.
-async fn prepare(site: &Site, authority: &str) {
+async fn prepare(site: &Site, authority: &str, level: &str) {
     let make = async |path: &str, object: Value| {
         site.cluster.admin().post(path, &object).await.unwrap().object(path).unwrap();
     };
-    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    let labels = json!({"pod-security.kubernetes.io/enforce": level});
     make("/api/v1/namespaces", json!({"metadata": {"name": NAMESPACE, "labels": labels}})).await;
     let [uuid, token] = registration(&site.server, "pod").await;
     let passwords = site.broker.passwords();
@@ -189,7 +236,9 @@ async fn prepare(site: &Site, authority: &str) {
     }
 }
 
-async fn values(site: &Site) -> Value {
+async fn values(site: &Site, mut identity: Value) -> Value {
+    identity["trustDomain"] = "td.test".into();
+    identity["cluster"] = CLUSTER.into();
     let archive = PathBuf::from(std::env::var("GDR_CONTROLLER_IMAGE").unwrap());
     let controller = site.cluster.import_archive(&archive, "local.test/controller:dev").await.unwrap();
     json!({
@@ -198,7 +247,7 @@ async fn values(site: &Site) -> Value {
         "caConfigMap": "gitea-ca",
         "nats": {"url": format!("tls://{NATS}:4222"), "caConfigMap": "nats-ca"},
         "hostAliases": [{"ip": site.cluster.host_address(), "hostnames": [NATS]}],
-        "identity": {"trustDomain": "td.test", "className": CLASS, "cluster": CLUSTER},
+        "identity": identity,
         "executors": {"capacity": 2},
         "settings": {"LOG_LEVEL": "debug"},
     })

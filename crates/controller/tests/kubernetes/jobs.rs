@@ -1,5 +1,6 @@
 //! What a workflow's author sees of jobs in Pods.
 
+use crate::phases::Phases;
 use crate::site::{NAMESPACE, Site, said};
 use crate::waiting::waiting;
 
@@ -23,16 +24,20 @@ jobs:
 #[ignore = "needs a real Kubernetes: cargo xtask test --only kubernetes"]
 async fn jobs_in_real_pods() {
     let mut site = Site::start(&[]).await;
+    let phases = Phases::watch(&site);
     let run = site.push(SMOKE).await;
     let page = site.ends(&run, "success").await;
     assert!(page.contains("issued: spiffe://td.test/ci/acme/app/smoke"), "{page}");
+    phases.print(&site, &run).await;
     site.nothing_left().await;
 
+    let phases = Phases::watch(&site);
     let job = waiting(&site).await;
     site.kill9().await;
     site.restart();
     job.gate.open();
     let page = site.ends(&job.run, "success").await;
+    phases.print(&site, &job.run).await;
     assert!(said(&page, "before") == 1 && said(&page, "after") == 1, "{page}");
     site.nothing_left().await;
 

@@ -6,8 +6,11 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod chart;
+mod identity;
 mod jobs;
 mod manifests;
+mod phases;
+mod replicas;
 mod rights;
 mod seat;
 mod site;

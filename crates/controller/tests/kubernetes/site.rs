@@ -44,11 +44,28 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) async fn start(settings: &[(&str, &str)]) -> Self {
         let mut site = Self::without_controller(Cluster::start().await.unwrap(), &[], NatsSettings::default()).await;
-        manifests::apply(site.cluster.admin()).await;
-        site.settings = site.settings(settings).await;
-        site.restart();
-        site.online("pod").await;
+        site.serve(settings).await;
         site
+    }
+
+    /// Applies the manifests and starts a controller with these settings on top.
+    pub(crate) async fn serve(&mut self, settings: &[(&str, &str)]) {
+        self.prepare(settings).await;
+        self.restart();
+        self.online("pod").await;
+    }
+
+    /// Applies the manifests, and makes the settings of controllers with these on top.
+    pub(crate) async fn prepare(&mut self, settings: &[(&str, &str)]) {
+        manifests::apply(self.cluster.admin()).await;
+        self.settings = self.settings(settings).await;
+    }
+
+    /// A controller of the same registration with these settings on top. It ends when this is dropped.
+    pub(crate) fn replica(&self, settings: &[(&str, String)]) -> Child {
+        let mut all: BTreeMap<String, String> = self.settings.iter().cloned().collect();
+        all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        started(&self.log_file(), &all.into_iter().collect::<Vec<_>>())
     }
 
     /// On this cluster, and a Gitea and a NATS server with these settings.
@@ -126,7 +143,7 @@ impl Site {
     }
 
     /// Of all controllers, of those in Pods as far as the node still has it.
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         let mut log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
         let children = |folder: PathBuf| {
             let mut paths: Vec<_> =
@@ -278,7 +295,7 @@ async fn registered(server: &GiteaServer, dir: &Path, label: &str) -> [(&'static
 }
 
 /// Somebody else may take it before we do, which the controller then says.
-fn free_port(address: std::net::Ipv4Addr) -> u16 {
+pub(crate) fn free_port(address: std::net::Ipv4Addr) -> u16 {
     std::net::TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
 }
 

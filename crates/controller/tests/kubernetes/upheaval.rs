@@ -20,7 +20,8 @@ fn path(pod: &str) -> String {
 
 /// NEW-62, NEW-65, F62, T42: an API server that hangs and then is gone costs a job nothing, which even ends meanwhile; no second
 /// Pod is made. NEW-55, NEW-73, F74, T54: a Pod that a finalizer of somebody else keeps holds its slot and no other.
-/// T57, NEW-158: a drain interrupts a job, whose page says so. NEW-66, F62, T7: a lost node is named.
+/// T57, NEW-158: a drain interrupts a job, whose page says so. T35, NEW-71, F17, F68: the node ends what has outlived its deadline
+/// while no controller is there. NEW-66, F62, T7: a lost node is named.
 #[tokio::test]
 #[ignore = "needs a real Kubernetes: cargo xtask test --only kubernetes"]
 async fn jobs_in_an_upheaval() {
@@ -32,6 +33,7 @@ async fn jobs_in_an_upheaval() {
     an_api_server_that_is_away(&mut site).await;
     a_drain(&site).await;
     a_pod_that_does_not_go(&site).await;
+    a_deadline_that_only_the_node_keeps(&mut site).await;
     a_lost_node(&mut site).await;
 }
 
@@ -83,6 +85,31 @@ async fn a_pod_that_does_not_go(site: &Site) {
     site.cluster.admin().patch(&held, &hold(Value::Null)).await.unwrap().object(&held).unwrap();
     site.nothing_left().await;
     slots_used(site, 0).await;
+}
+
+async fn a_deadline_that_only_the_node_keeps(site: &mut Site) {
+    let job = waiting(site).await;
+    let pod = path(&job.pod);
+    let spec = |pod: &Value| pod["spec"]["activeDeadlineSeconds"].as_u64();
+    let made = site.cluster.admin().get(&pod).await.unwrap().object(&pod).unwrap();
+    // What was left of Gitea's own 3 h, and some time for whoever ends it in order.
+    assert!(spec(&made).is_some_and(|seconds| (2 * 3600..3 * 3600 + 1800).contains(&seconds)), "{made}");
+    site.kill9().await;
+    let over = json!({"spec": {"activeDeadlineSeconds": 1}});
+    site.cluster.admin().patch(&pod, &over).await.unwrap().object(&pod).unwrap();
+    let ended = eventually("the node ends its Pod", JOB, async || {
+        let status = site.cluster.admin().get(&pod).await?.object(&pod)?["status"].take();
+        let ready = status["conditions"].as_array().and_then(|all| all.iter().find(|each| each["type"] == "Ready"));
+        let over = ready.is_some_and(|ready| ready["status"] == "False" && ready["reason"] == "PodFailed");
+        Ok(if over { Seen::Done(()) } else { Seen::NotYet(status.to_string()) })
+    });
+    ended.await.unwrap();
+    site.restart();
+    let page = site.ends(&job.run, "failure").await;
+    // Its executor is asked to end first, and has its grace: what it could tell nobody meanwhile it tells now.
+    let told = ["interrupted: ", "deadline: "].iter().any(|reason| page.contains(reason));
+    assert!(told && said(&page, "after") == 0, "{page}");
+    site.nothing_left().await;
 }
 
 /// The metric is made now and then.

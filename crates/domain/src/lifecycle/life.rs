@@ -273,7 +273,14 @@ impl Life {
         self.last_sign
     }
 
-    /// Whether Gitea must be asked before it is told an end of ours: a former process may have heard a result and not lived
+    /// Whether Gitea must be asked before it is told an end of ours: [`Life::end_may_be_known`], or a former leader knows its
+    /// executor too, and may live: cut off from us and not from its runner, it is told the result (NEW-59).
+    #[must_use]
+    pub fn is_asked_before_its_end(&self) -> bool {
+        self.end_may_be_known() || self.found.is_some()
+    }
+
+    /// Whether Gitea may know of an end that nobody here has heard of: a former process may have heard a result and not lived
     /// to note it (NEW-163), and no answer has come to this one; or the runner said an end, and its answer was lost (NEW-102).
     #[must_use]
     pub fn end_may_be_known(&self) -> bool {

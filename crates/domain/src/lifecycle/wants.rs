@@ -14,6 +14,9 @@ pub struct Wants {
     pub closing_row: bool,
     /// `reap`: write the terminal mark on the object.
     pub terminal_mark: bool,
+    /// `reap`, where nobody of this process comes after: the end is on no object yet, whether a mark or a removal was to say
+    /// so.
+    pub last_mark: bool,
     /// `reap`: remove the executor.
     pub removal: bool,
     /// `launch`: make an executor once there is a slot.
@@ -55,13 +58,15 @@ impl Life {
             _ => false,
         };
         let removal = exists && (self.discard || (draining && drained && !needed));
+        let unmarked = matches!(self.phase, Phase::Final(_)) && exists && !self.marked;
         Wants {
             certificate: match &self.phase {
                 Phase::Ending(ending) => Some(ending.clone()),
                 _ => None,
             },
             closing_row: self.wants_closing_row(now, limits),
-            terminal_mark: matches!(self.phase, Phase::Final(_)) && exists && !self.marked && !removal,
+            terminal_mark: unmarked && !removal,
+            last_mark: unmarked,
             removal,
             launch: self.phase == Phase::Waiting && !exists && !self.leased && now >= self.not_before,
             payload: exists && !self.leased && !self.settled && self.payload_needed(),

@@ -19,8 +19,12 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// How often SPIRE is asked whether it took an entry.
 const STANDING: Duration = Duration::from_secs(2);
-/// What its events say is asked for when a Pod has stood still for so long, and again after as long.
+/// What its events say is asked for when a Pod has stood still for so long, and again after pauses that double: hundreds may
+/// stand still at once.
 const EVENTS: Duration = Duration::from_secs(10);
+const LONGEST_EVENTS: Duration = Duration::from_secs(60);
+/// What has no other time is looked at so often.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// One Pod's.
 pub(super) struct Care {
@@ -31,6 +35,7 @@ pub(super) struct Care {
     standstill: Option<(Standstill, Instant)>,
     pub(super) events: Vec<Told>,
     events_due: Instant,
+    events_pauses: Backoff,
     /// Why its identity is not there, in words.
     pub(super) trouble: Option<String>,
     due: Instant,
@@ -87,6 +92,7 @@ impl Care {
             standstill: None,
             events: Vec::new(),
             events_due: now,
+            events_pauses: backoff(EVENTS, LONGEST_EVENTS),
             trouble: None,
             due: now,
             pauses: backoff(FIRST_RETRY, LONGEST_RETRY),
@@ -100,7 +106,8 @@ impl Care {
         let stands = trouble::standstill(pod);
         if self.standstill.map(|(kind, _)| kind) != stands {
             self.standstill = stands.map(|kind| (kind, now));
-            self.events_due = now + EVENTS;
+            self.events_pauses.reset();
+            self.events_due = now + self.events_pauses.pause();
         }
     }
 
@@ -117,7 +124,8 @@ impl Care {
         at: (Instant, Timestamp),
     ) -> ExecutorState {
         let (instant, now) = at;
-        let about = Circumstances { stands: self.stands(instant), events: &self.events, pending, now };
+        let has_secret = matches!(self.secret, Secret::Written(_));
+        let about = Circumstances { stands: self.stands(instant), events: &self.events, has_secret, pending, now };
         let state = trouble::state(pod, record, &about);
         let unclaimed = record.is_some_and(|record| record.claim.is_none());
         let waits = matches!(state, ExecutorState::Pending | ExecutorState::HeldUp(_));
@@ -165,6 +173,11 @@ impl Care {
         unclaimed && waits && asks && self.secret == Secret::Unknown
     }
 
+    /// Whether one too many is to go now; one whose removal failed has its pause like any other trouble (NEW-74).
+    pub(super) fn may_dismiss(&self, now: Instant) -> bool {
+        !self.dismissed && !self.busy.contains(&Chore::Dismiss) && now >= self.due
+    }
+
     /// Its capability was read, and lies there still (NEW-72).
     fn has_used_secret(&self, record: &ExecutorRecord) -> bool {
         record.claim.is_some() && self.secret != Secret::Gone
@@ -202,9 +215,12 @@ impl Care {
         self.due = now + self.pauses.pause();
     }
 
-    pub(super) fn events_read(&mut self, events: Vec<Told>, now: Instant) {
+    /// Its events were asked for; without an answer those that were read before stand. Tells whether they say anything new.
+    pub(super) fn events_read(&mut self, events: Option<Vec<Told>>, now: Instant) -> bool {
+        self.events_due = now + self.events_pauses.pause();
+        let Some(events) = events.filter(|events| *events != self.events) else { return false };
         self.events = events;
-        self.events_due = now + EVENTS;
+        true
     }
 
     /// When it is to be looked at again although nothing happens to it.
@@ -212,7 +228,7 @@ impl Care {
         let over = matches!(pod.phase, Phase::Succeeded | Phase::Failed);
         let settled = matches!((&pod.executor, &self.identity), (Container::Running, Identity::Bound));
         let waits = !over && (!settled || record.is_some_and(|record| self.has_used_secret(record)));
-        let due = if self.due > now { self.due } else { now + EVENTS };
+        let due = if self.due > now { self.due } else { now + LOOK };
         waits.then(|| due.min(self.events_due.max(now + FIRST_RETRY)))
     }
 }

@@ -19,7 +19,7 @@ use super::seen::Seen;
 use super::upkeep::delete_secret;
 use super::{Shared, events, transient};
 use crate::backend::{BackendError, Ensured, Launch};
-use crate::kubernetes::{self, RefusalKind};
+use crate::kubernetes::{self, QUOTA, RefusalKind};
 
 pub(super) async fn ensure(shared: &Arc<Shared>, launch: &Launch) -> Result<Ensured, BackendError> {
     let record = &launch.record;
@@ -156,7 +156,7 @@ fn not_created(name: &str, refusal: kubernetes::Refusal) -> BackendError {
 
 /// The quota and its numbers, without the Pod: the next attempt has another one, and waits for the same.
 fn numbers_of(message: &str) -> &str {
-    message.find("exceeded quota").map_or(message, |at| &message[at..])
+    QUOTA.iter().find_map(|words| message.find(words)).map_or(message, |at| &message[at..])
 }
 
 /// Makes the Secret unless it is known to be there, or to have been (NEW-72).

@@ -38,6 +38,8 @@ pub(super) struct Seen {
     pub(super) message: String,
     conditions: Vec<(&'static str, Condition)>,
     pub(super) executor: Container,
+    /// Init containers that wait for something else than those before them, by their names.
+    pub(super) waiting_inits: Vec<(String, Waiting)>,
     /// The first init container that ended badly, in words.
     pub(super) failed_init: Option<String>,
     pub(super) memory_limit: Option<String>,
@@ -65,12 +67,16 @@ pub(super) struct Condition {
 pub(super) enum Container {
     /// No kubelet has said anything of it.
     Unknown,
-    Waiting {
-        reason: String,
-        message: String,
-    },
+    Waiting(Waiting),
     Running,
     Terminated(Terminated),
+}
+
+/// Why a container does not run yet, in the words of its kubelet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) reason: String,
+    pub(super) message: String,
 }
 
 /// How a container ended.
@@ -111,6 +117,7 @@ impl Seen {
             phase: phase(&status),
             conditions: conditions(&status),
             executor: executor(&status),
+            waiting_inits: waiting_inits(&status),
             failed_init: failed_init(&status),
             reason: status.reason.filter(|reason| !reason.is_empty()),
             message: status.message.unwrap_or_default(),
@@ -169,12 +176,23 @@ fn executor(status: &Status) -> Container {
     }
     match (state.running, state.waiting) {
         (Some(_), _) => Container::Running,
-        (None, Some(waiting)) => Container::Waiting {
-            reason: waiting.reason.unwrap_or_default(),
-            message: waiting.message.unwrap_or_default(),
-        },
+        (None, Some(waiting)) => Container::Waiting(Waiting::of(&waiting)),
         (None, None) => Container::Unknown,
     }
+}
+
+impl Waiting {
+    fn of(sent: &sent::Waiting) -> Self {
+        Self { reason: sent.reason.clone().unwrap_or_default(), message: sent.message.clone().unwrap_or_default() }
+    }
+}
+
+fn waiting_inits(status: &Status) -> Vec<(String, Waiting)> {
+    let waiting = |container: &ContainerStatus| {
+        let waiting = Waiting::of(container.state.as_ref()?.waiting.as_ref()?);
+        (waiting.reason != "PodInitializing").then(|| (container.name.clone(), waiting))
+    };
+    status.init_container_statuses.iter().flatten().filter_map(waiting).collect()
 }
 
 fn failed_init(status: &Status) -> Option<String> {

@@ -1,6 +1,8 @@
 //! What a Pod's status means for its executor (NEW-66): pure. Waiting reasons never fail a Pod by themselves, and status
 //! is no history: how long something stands still is for the caller to know, by its own clock.
 
+mod waiting;
+
 use std::time::Duration;
 
 use domain::executor_api::ExecutorExit;
@@ -8,15 +10,10 @@ use domain::metadata::ExecutorRecord;
 use domain::reason::Reason;
 use jiff::Timestamp;
 
+use self::waiting::trouble;
 use super::seen::{Condition, Container, DISRUPTED, Phase, READY, SCHEDULED, Seen, Terminated};
 use crate::backend::{ExecutorState, Exit, Failure};
 
-/// From the first failed pull (requirements §1.4).
-const PULL: Duration = Duration::from_secs(5 * 60);
-/// The registry says that there is no such image, or that it is not for us.
-const NO_SUCH_IMAGE: Duration = Duration::from_secs(30);
-/// A Secret or ConfigMap of the template may be on its way.
-const CONFIGURATION: Duration = Duration::from_secs(30);
 /// Why a Pod never starts whose maker did not live to write its Secret.
 pub(super) const WITHOUT_SECRET: &str =
     "the Secret of its Pod does not exist: whoever made the Pod was ended before the Secret was made";
@@ -24,6 +21,16 @@ pub(super) const WITHOUT_SECRET: &str =
 const OUR_SECRET: Duration = Duration::from_secs(30);
 /// A kubelet that was restarted is back within this time.
 const NODE: Duration = Duration::from_secs(5 * 60);
+/// The words of a kubelet that says `Ready=False` itself. The node controller says it for one that is silent, and leaves the
+/// reason as it was: there is none at `Ready=True`.
+const BY_KUBELET: [&str; 6] = [
+    "ContainersNotReady",
+    "ContainersNotInitialized",
+    "ReadinessGatesNotReady",
+    "UnknownContainerStatuses",
+    "PodCompleted",
+    "PodFailed",
+];
 /// A kubelet tells the phase a second or two after the end of a container. Sidecars may hold it back for ever.
 const FINAL_PHASE: Duration = Duration::from_secs(10);
 /// What deletes a Pod may be late by so much before it counts as hanging.
@@ -55,6 +62,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) stands: Duration,
     /// Events of the Pod, the newest last.
     pub(super) events: &'a [Told],
+    /// Its Secret was made, whatever events said before.
+    pub(super) has_secret: bool,
     /// `POD_PENDING_LIMIT`.
     pub(super) pending: Duration,
     /// By our clock.
@@ -74,12 +83,19 @@ pub(super) fn standstill(pod: &Seen) -> Option<Standstill> {
     match (pod.phase, &pod.executor) {
         (Phase::Succeeded | Phase::Failed, _) => None,
         (_, Container::Terminated(_)) => Some(Standstill::Ending),
-        (_, Container::Running) => pod.condition(READY).filter(|ready| !ready.holds).map(|_| Standstill::NodeSilent),
-        (_, Container::Waiting { reason, .. }) if is_pull_trouble(reason) => Some(Standstill::Pulling),
-        (_, Container::Waiting { reason, .. }) if is_configuration_trouble(reason) => Some(Standstill::Configuring),
-        _ if pod.node.is_some() => Some(Standstill::Preparing),
-        _ => Some(Standstill::Placing),
+        (_, Container::Running) => is_left_alone(pod).then_some(Standstill::NodeSilent),
+        _ => Some(trouble(pod).map_or_else(|| on_its_way(pod), |trouble| trouble.standstill())),
     }
+}
+
+fn on_its_way(pod: &Seen) -> Standstill {
+    if pod.node.is_some() { Standstill::Preparing } else { Standstill::Placing }
+}
+
+/// Nobody but the node controller speaks for its node. A Pod whose sidecar ended or whose readiness gate is shut is not ready
+/// either, and its executor works.
+fn is_left_alone(pod: &Seen) -> bool {
+    pod.condition(READY).is_some_and(|ready| !ready.holds && !BY_KUBELET.contains(&ready.reason.as_str()))
 }
 
 /// What became of the executor of a Pod that is gone; this is the last that was seen of it.
@@ -142,18 +158,8 @@ fn deleted(pod: &Seen) -> String {
 }
 
 fn pending(pod: &Seen, about: &Circumstances<'_>) -> ExecutorState {
-    if let Container::Waiting { reason, message } = &pod.executor {
-        match reason.as_str() {
-            "InvalidImageName" => {
-                return failed(Reason::ImageInvalid, words("the name of its image is invalid", message));
-            }
-            _ if is_pull_trouble(reason) => return pulling(reason, message, about.stands),
-            _ if is_configuration_trouble(reason) => {
-                let what = words(reason, message);
-                return held_up(about.stands, CONFIGURATION, Reason::ConfigError, &what);
-            }
-            _ => {}
-        }
+    if let Some(trouble) = trouble(pod) {
+        return trouble.state(about.stands);
     }
     let late = about.stands >= about.pending;
     let seconds = about.stands.as_secs();
@@ -165,7 +171,7 @@ fn pending(pod: &Seen, about: &Circumstances<'_>) -> ExecutorState {
             }
             None => ExecutorState::Pending,
         },
-        Some(node) => match last(about.events, &["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"]) {
+        Some(node) => match obstacle(pod, about) {
             Some(event) => preparing(pod, event, about),
             None if late => {
                 failed(Reason::BackendUnavailable, format!("its Pod has not started on node {node} for {seconds} s"))
@@ -173,18 +179,6 @@ fn pending(pod: &Seen, about: &Circumstances<'_>) -> ExecutorState {
             None => ExecutorState::Pending,
         },
     }
-}
-
-fn pulling(reason: &str, message: &str, stands: Duration) -> ExecutorState {
-    // The registry's words, which every runtime passes on.
-    let hopeless = ["not found", "manifest unknown", "unauthorized", "denied", "forbidden"];
-    let lower = message.to_ascii_lowercase();
-    let patience = match reason {
-        "ErrImageNeverPull" => NO_SUCH_IMAGE,
-        _ if hopeless.iter().any(|word| lower.contains(word)) => NO_SUCH_IMAGE,
-        _ => PULL,
-    };
-    held_up(stands, patience, Reason::ImagePull, &words(&format!("its image is not there ({reason})"), message))
 }
 
 /// A scale-up that an autoscaler announced is waited for (NEW-66).
@@ -201,9 +195,22 @@ pub(super) fn longest_placing(pending: Duration) -> Duration {
     pending.max(SCALE_UP) + SCALE_UP
 }
 
+/// What a kubelet could not do before it came to images, if it did not come to them since; nor is a Secret missing that was
+/// made since: a kubelet is often there a moment earlier, and its next try succeeds without a word.
+fn obstacle<'a>(pod: &Seen, about: &Circumstances<'a>) -> Option<&'a Told> {
+    let at_images = |event: &&Told| ["Pulling", "Pulled", "Created", "Started"].contains(&event.reason.as_str());
+    let since = about.events.iter().rev().take_while(|event| !at_images(event));
+    let mut counts = since.filter(|event| !(about.has_secret && misses_secret(pod, event)));
+    counts
+        .find(|event| ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"].contains(&event.reason.as_str()))
+}
+
+fn misses_secret(pod: &Seen, event: &Told) -> bool {
+    event.message.contains(&format!("secret \"{}\" not found", pod.name))
+}
+
 fn preparing(pod: &Seen, event: &Told, about: &Circumstances<'_>) -> ExecutorState {
-    let secret = format!("secret \"{}\" not found", pod.name);
-    if event.message.contains(&secret) {
+    if misses_secret(pod, event) {
         return held_up(about.stands, OUR_SECRET, Reason::BackendUnavailable, WITHOUT_SECRET);
     }
     held_up(about.stands, about.pending, Reason::ConfigError, &words(&event.reason, &event.message))
@@ -222,15 +229,6 @@ fn held_up(stands: Duration, patience: Duration, reason: Reason, what: &str) -> 
 
 fn unschedulable(pod: &Seen) -> Option<&Condition> {
     pod.condition(SCHEDULED).filter(|scheduled| !scheduled.holds && scheduled.reason == "Unschedulable")
-}
-
-fn is_pull_trouble(reason: &str) -> bool {
-    ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"]
-        .contains(&reason)
-}
-
-fn is_configuration_trouble(reason: &str) -> bool {
-    ["CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"].contains(&reason)
 }
 
 /// Success is the phase's or the exit code's to tell: a Pod may succeed although a process in it was killed for its memory.

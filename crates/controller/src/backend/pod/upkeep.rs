@@ -27,29 +27,49 @@ const TOGETHER: Duration = Duration::from_millis(10);
 /// After a look at all of them at least so many times as long as it took: what it costs is bounded, however many there are.
 const TIMES: u32 = 9;
 /// Entries without a Pod are looked for so often; they go at the second look (NEW-75).
-const SWEEP: Duration = Duration::from_secs(30);
+pub(super) const SWEEP: Duration = Duration::from_secs(30);
 /// Nothing is due before this.
 const IDLE: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(shared: &Arc<Shared>) {
     let mut chores = JoinSet::new();
-    let mut sweep_due = Instant::now() + SWEEP;
+    let mut sweeps = Sweeps::new();
     loop {
         let look = Instant::now();
         let next = begin_due(shared, &mut chores);
         let together = (look.elapsed() * TIMES).max(TOGETHER);
-        if Instant::now() >= sweep_due {
-            sweep_due = Instant::now() + SWEEP;
-            let shared = Arc::clone(shared);
-            chores.spawn(async move { sweep(&shared).await });
-        }
+        let sweeper = Arc::clone(shared);
+        sweeps.begin_due(async move { sweep(&sweeper).await });
         tokio::select! {
             () = shared.observatory.stirred() => sleep(together).await,
             // What ends while thousands are cared for is looked at together as well: a look is at all of them.
             Some(_) = chores.join_next() => sleep(together).await,
-            () = sleep_until(next.min(sweep_due)) => {}
+            () = sleep_until(next.min(sweeps.due)) => {}
         }
         while chores.try_join_next().is_some() {}
+    }
+}
+
+/// Looks for entries without a Pod. One may take longer than the time between two: there is never more than one under way.
+pub(super) struct Sweeps {
+    due: Instant,
+    running: JoinSet<()>,
+}
+
+impl Sweeps {
+    pub(super) fn new() -> Self {
+        Self { due: Instant::now() + SWEEP, running: JoinSet::new() }
+    }
+
+    pub(super) fn begin_due(&mut self, sweep: impl Future<Output = ()> + Send + 'static) {
+        if Instant::now() < self.due {
+            return;
+        }
+        self.due = Instant::now() + SWEEP;
+        while self.running.try_join_next().is_some() {}
+        if self.running.is_empty() {
+            self.running.spawn(sweep);
+        }
     }
 }
 
@@ -67,7 +87,7 @@ fn begin_due(shared: &Arc<Shared>, running: &mut JoinSet<()>) -> Instant {
         let care = care_of(&mut all, &pod.uid, now);
         care.watch(&pod, now);
         let mut chores = care.chores(&pod, record, now);
-        chores.extend((surplus && !care.dismissed).then_some(Chore::Dismiss));
+        chores.extend((surplus && care.may_dismiss(now)).then_some(Chore::Dismiss));
         chores.extend((inherited && care.may_lack_secret(&pod, record, now)).then_some(Chore::FindSecret));
         care.busy.extend(&chores);
         next = next.min(care.next_look(&pod, record, now).unwrap_or(next));
@@ -214,14 +234,12 @@ pub(super) async fn read_events(shared: &Shared, pod: &Seen) {
     if let Err(refusal) = &read {
         went_wrong(refusal, "what a kubelet or the scheduler says of a Pod that stands still cannot be read");
     }
-    let mut told: Vec<Told> = read.map(|list| list.items.into_iter().map(told).collect()).unwrap_or_default();
-    told.sort_by_key(|told| told.at);
-    let changed = shared.with_care(&pod.uid, |care| {
-        let changed = care.events != told;
-        care.events_read(told, Instant::now());
-        changed
+    let told = read.ok().map(|list| {
+        let mut told: Vec<Told> = list.items.into_iter().map(told).collect();
+        told.sort_by_key(|told| told.at);
+        told
     });
-    if changed {
+    if shared.with_care(&pod.uid, |care| care.events_read(told, Instant::now())) {
         shared.observatory.nudge();
     }
 }

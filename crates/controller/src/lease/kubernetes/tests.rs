@@ -1,9 +1,10 @@
-//! The Lease on the double of the Kubernetes API.
+//! The Lease on the double of the Kubernetes API, and on a real API server.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod faults;
 mod order;
+mod real;
 
 use std::time::Instant;
 

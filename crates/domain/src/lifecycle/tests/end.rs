@@ -85,6 +85,7 @@ fn what_leaves_no_room_for_its_mark_goes_without() {
     assert!(!marked.terminal_mark && !marked.removal);
     let ended = walk.on(killed);
     assert!(ended.wants().removal && !ended.wants().terminal_mark);
+    assert!(ended.wants().last_mark, "a process that ends now removes nothing more");
     assert_eq!(*ended.on(Event::ExecutorAbsent).life.phase(), Phase::Gone);
 }
 
@@ -97,6 +98,19 @@ fn an_end_that_was_said_may_be_known() {
     let walk = said.on(killed.clone());
     assert!(walk.wants().certificate.is_some() && walk.life.end_may_be_known());
     assert!(!Walk::running().on(killed).life.end_may_be_known());
+}
+
+/// NEW-59, NEW-26, F48: an executor that a former leader knew may have told its end to that one, which can be cut off and live:
+/// Gitea is asked before it is told another end, however much was heard here.
+#[test]
+fn a_former_leader_may_have_heard_an_end() {
+    let gone = Event::ExecutorEnded { epoch: Epoch::FIRST, reason: Reason::ExecutorExited, how: "gone".to_owned() };
+    let claim = Claim { at: at(5), log_shift: 2 };
+    let found = Life::found_executor(&found_record(Some(claim)), at(20));
+    let heard = Walk { life: found, now: 20, last: vec![] }.on(Event::Answered { outcome: None });
+    let walk = heard.on(gone.clone());
+    assert!(walk.wants().certificate.is_some() && walk.life.is_asked_before_its_end());
+    assert!(!Walk::running().on(gone).life.is_asked_before_its_end());
 }
 
 /// NEW-22: the grace is for a runner that has the task. An executor that did not hand it out goes at once.

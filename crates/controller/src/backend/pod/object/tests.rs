@@ -76,7 +76,7 @@ fn the_capability_is_in_the_secret_alone() {
     assert_eq!(metadata["ownerReferences"][0]["kind"], "Pod");
 }
 
-/// NEW-71, F17: the kubelet ends what outlives its run deadline by 10 minutes; one that is late already has these.
+/// T35, NEW-71, F17: the kubelet ends what outlives its run deadline by 10 minutes; one that is late already has these.
 #[test]
 fn a_backstop() {
     let seconds = |deadline: &str| {

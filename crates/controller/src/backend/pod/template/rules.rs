@@ -46,6 +46,10 @@ const OF_OTHERS: &[&str] = &["runAsUser", "runAsGroup"];
 /// Annotations that we set.
 const ANNOTATIONS: &[&str] = &["cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"];
 const LABELS: &[&str] = &["app.kubernetes.io/name", "app.kubernetes.io/component"];
+/// Annotations that set a container's AppArmor profile, as Kubernetes before 1.30 had it; the API server still heeds them.
+const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// Sources of a projected volume that make their reader the service account of the Pod (F67).
+const CREDENTIALS: &[&str] = &["serviceAccountToken", "podCertificate"];
 
 /// Adds every fault of the template.
 pub(super) fn check(template: &Value, problems: &mut Vec<String>) {
@@ -61,6 +65,9 @@ pub(super) fn check(template: &Value, problems: &mut Vec<String>) {
         );
     }
     metadata(template, problems);
+    if let Some(context) = template.pointer("/spec/securityContext") {
+        confinement(context, "spec.securityContext", problems);
+    }
     volumes(template, problems);
     for list in ["containers", "initContainers"] {
         let containers = template.pointer(&format!("/spec/{list}")).and_then(Value::as_array);
@@ -92,6 +99,9 @@ fn metadata(template: &Value, problems: &mut Vec<String>) {
             if key.starts_with(PREFIX) || ours.contains(&key.as_str()) {
                 problems.push(format!("metadata.{field}.{key}: {OURS}; take it out"));
             }
+            if field == "annotations" && key.starts_with(APPARMOR) {
+                problems.push(format!("metadata.{field}.{key}: use securityContext.appArmorProfile; take it out"));
+            }
         }
     }
 }
@@ -103,11 +113,18 @@ fn volumes(template: &Value, problems: &mut Vec<String>) {
         if [IDENTITY_VOLUME, SECRET_VOLUME].contains(&name) {
             problems.push(format!("{place}: {OURS}; give yours another name"));
         }
-        let fields = volume.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
-        if [HOME_VOLUME, TMP_VOLUME].contains(&name)
-            && fields.clone().any(|field| !["name", "emptyDir"].contains(&field))
-        {
+        let has_more = fields(volume).any(|field| !["name", "emptyDir"].contains(&field));
+        if [HOME_VOLUME, TMP_VOLUME].contains(&name) && has_more {
             problems.push(format!("{place}: {OURS}; it may have an emptyDir with a medium and a sizeLimit only"));
+        }
+        if fields(volume).any(|field| field == "hostPath") {
+            problems.push(format!("{place}.hostPath: {HOST}; use a persistentVolumeClaim or an emptyDir"));
+        }
+        let credentials = list(volume, "/projected/sources").flat_map(fields);
+        for source in credentials.filter(|source| CREDENTIALS.contains(source)) {
+            problems.push(format!(
+                "{place}.projected.{source}: no job is a service account towards the cluster; take it out"
+            ));
         }
     }
 }
@@ -131,6 +148,9 @@ fn other(container: &Value, place: &str, problems: &mut Vec<String>) {
     if container.pointer("/securityContext/runAsUser").and_then(Value::as_i64) == Some(0) {
         problems.push(format!("{place}.securityContext.runAsUser: 0 is root; choose another user"));
     }
+    if container.pointer("/securityContext/runAsGroup").and_then(Value::as_i64) == Some(0) {
+        problems.push(format!("{place}.securityContext.runAsGroup: 0 is the group of root; choose another"));
+    }
     for port in list(container, "/ports").filter(|port| port.get("hostPort").is_some()) {
         problems.push(format!("{place}.ports[{}].hostPort: {HOST}; take it out", text(port, "name")));
     }
@@ -141,6 +161,25 @@ fn security(container: &Value, place: &str, more: &[&str], problems: &mut Vec<St
     for field in fields(context).filter(|field| !NARROWING.contains(field) && !more.contains(field)) {
         problems
             .push(format!("{place}.securityContext.{field}: {FIXED}; privileged Pods are for PRIVILEGED_POLICY_FILE"));
+    }
+    confinement(context, &format!("{place}.securityContext"), problems);
+}
+
+/// The fields that may narrow a job further must not widen what it may do (NEW-69).
+fn confinement(context: &Value, place: &str, problems: &mut Vec<String>) {
+    if context.pointer("/appArmorProfile/type").and_then(Value::as_str) == Some("Unconfined") {
+        problems.push(format!(
+            "{place}.appArmorProfile: Unconfined takes AppArmor away; use RuntimeDefault or Localhost, or take it out"
+        ));
+    }
+    let options = context.get("seLinuxOptions").into_iter().flat_map(fields);
+    for option in options.filter(|option| *option != "level") {
+        problems.push(format!(
+            "{place}.seLinuxOptions.{option}: it decides what SELinux lets a job do; set a level only, or take it out"
+        ));
+    }
+    if list(context, "/supplementalGroups").any(|group| group.as_i64() == Some(0)) {
+        problems.push(format!("{place}.supplementalGroups: 0 is the group of root; choose another"));
     }
 }
 

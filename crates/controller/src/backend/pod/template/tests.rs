@@ -43,6 +43,54 @@ fn fixed_fields_are_refused() {
     refused("metadata: {annotations: {karpenter.sh/do-not-disrupt: \"false\"}}", "karpenter.sh/do-not-disrupt");
 }
 
+/// NEW-68, NEW-69, F66, F67, T51: nothing that a template may have gets around a fixed field: no token of the cluster, no
+/// folder of the node, no confinement or group taken away.
+#[test]
+fn nothing_gets_around_a_fixed_field() {
+    for (field, words) in [
+        ("volumes: [{name: v, hostPath: {path: /}}]", "spec.volumes[v].hostPath: no job has a part of its node"),
+        (
+            "volumes: [{name: v, projected: {sources: [{configMap: {name: c}}, {serviceAccountToken: {path: t}}]}}]",
+            "spec.volumes[v].projected.serviceAccountToken",
+        ),
+        (
+            "volumes: [{name: v, projected: {sources: [{podCertificate: {signerName: s, keyType: ED25519}}]}}]",
+            "spec.volumes[v].projected.podCertificate",
+        ),
+        ("securityContext: {appArmorProfile: {type: Unconfined}}", "spec.securityContext.appArmorProfile: Unconfined"),
+        ("securityContext: {seLinuxOptions: {type: spc_t}}", "spec.securityContext.seLinuxOptions.type"),
+        ("securityContext: {seLinuxOptions: {user: u, role: r}}", "spec.securityContext.seLinuxOptions.role"),
+        ("securityContext: {supplementalGroups: [5, 0]}", "spec.securityContext.supplementalGroups: 0"),
+        (
+            "containers: [{name: executor, securityContext: {appArmorProfile: {type: Unconfined}}}]",
+            "spec.containers[executor].securityContext.appArmorProfile",
+        ),
+        (
+            "initContainers: [{name: i, image: i, securityContext: {seLinuxOptions: {type: spc_t}}}]",
+            "spec.initContainers[i].securityContext.seLinuxOptions.type",
+        ),
+        ("containers: [{name: side, image: i, securityContext: {runAsGroup: 0}}]", "runAsGroup: 0"),
+    ] {
+        refused(&format!("spec: {{{field}}}"), words);
+    }
+    refused(
+        "metadata: {annotations: {container.apparmor.security.beta.kubernetes.io/executor: unconfined}}",
+        "use securityContext.appArmorProfile",
+    );
+}
+
+/// NEW-68: what narrows a job further, and volumes that give it nothing of the node or the cluster, stay possible.
+#[test]
+fn what_narrows_is_taken() {
+    PodTemplate::parse(
+        "spec:\n  securityContext:\n    appArmorProfile: {type: RuntimeDefault}\n    seLinuxOptions: {level: 's0:c1,c2'}\n    \
+         supplementalGroups: [3000]\n  volumes:\n  - name: v\n    projected: {sources: [{configMap: {name: c}}]}\n  - name: \
+         cache\n    persistentVolumeClaim: {claimName: c}\n  containers:\n  - name: executor\n    securityContext: \
+         {appArmorProfile: {type: Localhost, localhostProfile: ci}}\n",
+    )
+    .unwrap();
+}
+
 /// NEW-68, CFG-2: a misspelt field is an error, and all that is wrong is told at once.
 #[test]
 fn nothing_is_dropped_without_a_word() {

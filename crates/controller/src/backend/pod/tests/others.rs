@@ -97,6 +97,38 @@ async fn surplus_pods_go() {
     assert!(world.has(Resource::Pods, "alone"), "nobody else is there for it");
 }
 
+/// NEW-74, F76: a surplus Pod that cannot be deleted is tried again after pauses that grow.
+#[tokio::test]
+async fn surplus_pods_that_stay() {
+    let world = World::start().await;
+    let backend = world.controller();
+    ready(&backend, 7).await;
+    world.cluster.fail(On::call(Verb::Delete, Resource::Pods).named("copy"), Fault::internal().always());
+    add(&world, "copy", &record(7));
+    let tries = || world.cluster.calls_of(Verb::Delete, Resource::Pods);
+    until("three tries", async || tries().len() >= 3).await;
+    let tries: Vec<_> = tries().into_iter().map(|call| call.instant).collect();
+    // 1 s and 2 s, a fifth more or less.
+    assert!(tries[2].duration_since(tries[0]) >= Duration::from_millis(2300), "{tries:?}");
+    world.cluster.clear_faults();
+    until("the copy is gone", async || !world.has(Resource::Pods, "copy")).await;
+}
+
+/// NEW-66: events that cannot be read are not none: an announced node is not forgotten.
+#[tokio::test]
+async fn events_that_cannot_be_read() {
+    let world = World::start().await;
+    let backend = world.controller();
+    ready(&backend, 7).await;
+    let pod = backend.shared.observatory.store().get(&name(7)).unwrap();
+    let scale_up = trouble::Told { reason: "TriggeredScaleUp".to_owned(), message: "1->2".to_owned(), at: None };
+    backend.shared.with_care(&pod.uid, |care| care.events = vec![scale_up.clone()]);
+    world.cluster.fail(On::call(Verb::List, Resource::Events), Fault::internal());
+    upkeep::read_events(&backend.shared, &pod).await;
+    assert_eq!(world.cluster.count(Verb::List, Resource::Events), 1);
+    assert_eq!(backend.shared.with_care(&pod.uid, |care| care.events.clone()), [scale_up]);
+}
+
 /// NEW-73, F74, T54: a Pod that goes and does not end is not adopted, and holds its slot.
 #[tokio::test]
 async fn going_pods_hold_their_slots() {
@@ -130,6 +162,13 @@ async fn refusals_of_a_create() {
         matches!(&waits, Err(BackendError::QuotaUsedUp { cause, .. })
             if cause == "exceeded quota: executors, requested: pods=1, used: pods=4, limited: pods=4"),
         "{waits:?}"
+    );
+    world.cluster.fail(create(), Fault::forbidden("status unknown for quota: executors, resources: pods"));
+    let uncounted = backend.ensure(launch(1)).await;
+    assert!(
+        matches!(&uncounted, Err(BackendError::QuotaUsedUp { cause, .. })
+            if cause == "status unknown for quota: executors, resources: pods"),
+        "{uncounted:?}"
     );
     world.cluster.fail(create(), Fault::too_many_requests(7));
     let again = backend.ensure(launch(1)).await;

@@ -41,9 +41,14 @@ fn told(reason: &str, message: &str) -> Told {
 }
 
 fn after(seconds: u64, pod: &Seen, events: &[Told]) -> ExecutorState {
+    with_secret(false, seconds, pod, events)
+}
+
+fn with_secret(has_secret: bool, seconds: u64, pod: &Seen, events: &[Told]) -> ExecutorState {
     let about = Circumstances {
         stands: Duration::from_secs(seconds),
         events,
+        has_secret,
         pending: Duration::from_secs(900),
         now: NOW.parse().unwrap(),
     };
@@ -126,6 +131,55 @@ fn mounts_that_fail() {
     fails(30, &creating, &ours, Reason::BackendUnavailable, "Secret of its Pod");
 }
 
+/// NEW-66, NEW-72: a mount that failed once, as it does where a kubelet is there before the Secret, is no trouble any more when
+/// its Secret is known to be there or images are being pulled, for however long.
+#[test]
+fn mounts_that_failed_once() {
+    let creating = waiting("ContainerCreating", "");
+    let missing = told("FailedMount", "MountVolume.SetUp failed for volume \"capability\" : secret \"p\" not found");
+    let other = told("FailedMount", "driver name csi.spiffe.io not found in the list of registered CSI drivers");
+    assert_eq!(with_secret(true, 899, &creating, std::slice::from_ref(&missing)), ExecutorState::Pending);
+    for before in [&missing, &other] {
+        let pulling = [before.clone(), told("Pulling", "Pulling image \"i\"")];
+        assert_eq!(after(899, &creating, &pulling), ExecutorState::Pending);
+        fails(900, &creating, &pulling, Reason::BackendUnavailable, "not started on node n1 for 900 s");
+    }
+    waits(30, &creating, &[told("Pulled", ""), other], "csi.spiffe.io");
+}
+
+/// NEW-66, F60, T7: an init container that cannot start says why, and by whom, after the same time as an executor; one that is
+/// not its turn says nothing.
+#[test]
+fn init_containers_that_do_not_start() {
+    let init = |reason: &str, message: &str| {
+        let each = |name: &str, reason: &str, message: &str| {
+            let state = json!({"waiting": {"reason": reason, "message": message}});
+            json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+        };
+        let inits = json!([each("first", reason, message), each("second", "PodInitializing", "")]);
+        let executor = container(json!({"waiting": {"reason": "PodInitializing"}}));
+        let status = json!({"phase": "Pending", "initContainerStatuses": inits, "containerStatuses": executor});
+        pod(spec(), status, json!({}))
+    };
+    let unknown = init("ImagePullBackOff", "manifest unknown");
+    assert_eq!(standstill(&unknown), Some(Standstill::Pulling));
+    waits(29, &unknown, &[], "init container first is not there");
+    fails(30, &unknown, &[], Reason::ImagePull, "manifest unknown (for 30 s)");
+    fails(0, &init("InvalidImageName", ""), &[], Reason::ImageInvalid, "init container first is invalid");
+    let config = init("CreateContainerConfigError", "couldn't find key x");
+    assert_eq!(standstill(&config), Some(Standstill::Configuring));
+    fails(
+        30,
+        &config,
+        &[],
+        Reason::ConfigError,
+        "init container first: CreateContainerConfigError: couldn't find key x",
+    );
+    let fine = init("PodInitializing", "");
+    assert_eq!(standstill(&fine), Some(Standstill::Preparing));
+    assert_eq!(after(899, &fine, &[]), ExecutorState::Pending);
+}
+
 /// NEW-66, F60, T7: success is the phase's and the code's to say; memory, eviction and deadline are named with numbers.
 #[test]
 fn ends() {
@@ -168,6 +222,20 @@ fn nodes_get_lost() {
     assert_eq!(standstill(&silent), Some(Standstill::NodeSilent));
     assert_eq!(after(299, &silent, &[]), ExecutorState::Running);
     fails(300, &silent, &[], Reason::NodeLost, "n1 has not answered for 300 s");
+}
+
+/// NEW-66, F62: whatever a kubelet itself says of a Pod that is not ready, its node is there and its executor works: a sidecar
+/// has ended, or a readiness gate is shut.
+#[test]
+fn a_pod_that_is_not_ready_works() {
+    for reason in ["ContainersNotReady", "ReadinessGatesNotReady", "UnknownContainerStatuses"] {
+        let ready = json!([{"type": "Ready", "status": "False", "reason": reason}]);
+        let status =
+            json!({"phase": "Running", "containerStatuses": container(json!({"running": {}})), "conditions": ready});
+        let works = pod(spec(), status, json!({}));
+        assert_eq!(standstill(&works), None, "{reason}");
+        assert_eq!(after(86_400, &works, &[]), ExecutorState::Running, "{reason}");
+    }
 }
 
 fn going(record: Value, conditions: Value, since: &str) -> Seen {
