@@ -106,17 +106,32 @@ impl<'a> Helm<'a> {
         for (wrong, part) in WRONG {
             rows.push(self.refuses(wrong, part).await?);
         }
+        for (given, part) in RIGHT {
+            rows.push(self.takes(given, part).await?);
+        }
         Ok(rows)
     }
 
     /// The schema refuses a value that nobody could work with.
     async fn refuses(&self, wrong: &str, part: &str) -> anyhow::Result<Row> {
-        let values = format!("{FOLDER}/csi.values.yaml");
-        let told = self
-            .call(&["template", "--kube-version", KUBERNETES, RELEASE, CHART, "--values", &values, "--set", wrong])
-            .await?;
+        let told = self.with(&["--set", wrong]).await?;
         let refused = !told.status.success() && told.tail(20).contains(part);
         Ok(Row { what: format!("the chart takes {wrong}: {}", told.tail(3)), passed: refused })
+    }
+
+    /// The chart makes this of a value.
+    async fn takes(&self, given: &str, part: &str) -> anyhow::Result<Row> {
+        let told = self.with(&["--set-json", given]).await?;
+        let made = told.out().split_whitespace().collect::<Vec<_>>().join(" ");
+        let what = format!("with {given} the chart does not make {part}: {}", told.tail(3));
+        Ok(Row { what, passed: told.status.success() && made.contains(part) })
+    }
+
+    /// The chart rendered with the values of a variant and these.
+    async fn with(&self, values: &[&str]) -> anyhow::Result<Finished> {
+        let variant = format!("{FOLDER}/csi.values.yaml");
+        let words = ["template", "--kube-version", KUBERNETES, RELEASE, CHART, "--values", &variant];
+        self.call(&[&words[..], values].concat()).await
     }
 
     async fn rendered(&self, variant: &str) -> anyhow::Result<String> {
@@ -140,16 +155,53 @@ impl<'a> Helm<'a> {
 }
 
 /// Values that the schema refuses, each set over ones that are right, and what it says of them.
-const WRONG: [(&str, &str); 9] = [
+const WRONG: [(&str, &str); 23] = [
     ("images.executor=registry.example.org/x:latest", "/images/executor"),
     ("gitea.url=git.example.org", "/gitea/url"),
+    ("gitea.url=http://git.example.org", "/gitea/url"),
+    ("gitea.url=https://git.example.org/api/v1", "/gitea/url"),
+    ("gitea.endlessTaskTimeout=5m", "/gitea/endlessTaskTimeout"),
+    ("gitea.endlessTaskTimeout=10m", "/gitea/endlessTaskTimeout"),
+    ("gitea.zombieTaskTimeout=30s", "/gitea/zombieTaskTimeout"),
     ("nats.url=http://nats.example.org", "/nats/url"),
+    ("nats.url=nats://nats.example.org:4222", "/nats/url"),
+    ("nats.url=tls://user:password@nats.example.org", "/nats/url"),
+    ("nats.stream=a.b", "/nats/stream"),
+    ("nats.subjectBase=a..b", "/nats/subjectBase"),
     ("identity.volume=emptyDir", "/identity/volume"),
     ("identity.className=", "/identity"),
     ("identity.cluster=", "/identity"),
+    ("identity.means=spire-server", "/identity/serverSocketGroup"),
     ("executors.podSecurity=none", "/executors/podSecurity"),
+    ("executors.privilegedPolicy=privileged = []", "node_selector = "),
     ("settings.log_level=debug", "log_level"),
+    ("settings.POD_CAPACITY=3", "/settings/POD_CAPACITY"),
+    ("settings.STATE_DIR=/var/lib/x", "/settings/STATE_DIR"),
+    ("nodesOfJobs=elsewhere", "/nodesOfJobs"),
     ("gitea.token=abc", "token"),
+];
+
+/// Values as JSON, each set over ones that are right, and what is in the rendering then, with single spaces.
+const RIGHT: [(&str, &str); 8] = [
+    // NEW-70: of two labels of a selector the controller's node may have one.
+    (
+        r#"executors={"privilegedPolicy":"[[privileged]]\nnode_selector = { \"example.org/p\" = \"\", pool = 'p' }\n"}"#,
+        "requiredDuringSchedulingIgnoredDuringExecution: nodeSelectorTerms: - matchExpressions: - key: example.org/p \
+         operator: NotIn values: - \"\" - matchExpressions: - key: pool operator: NotIn values: - p podAntiAffinity:",
+    ),
+    (
+        r#"executors={"template":{"spec":{"nodeSelector":{"pool":"ci","kubernetes.io/os":"linux"}}}}"#,
+        "nodeSelectorTerms: - matchExpressions: - key: pool operator: NotIn values: - ci podAntiAffinity:",
+    ),
+    (r#"executors={"template":{"spec":{"nodeSelector":{"kubernetes.io/os":"linux"}}}}"#, "affinity: podAntiAffinity:"),
+    (
+        r#"affinity={"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":7}]}}"#,
+        "preferredDuringSchedulingIgnoredDuringExecution: - weight: 7 - podAffinityTerm:",
+    ),
+    (r#"networkPolicies.controllerEgress=[{"ports":[{"port":5353}]}]"#, "- ports: - port: 5353"),
+    (r#"gitea.url="http://127.0.0.1:3000/sub/""#, r#"value: "http://127.0.0.1:3000/sub/""#),
+    (r#"gitea.endlessTaskTimeout="10m 30s""#, r#"value: "10m 30s""#),
+    (r#"nats.url="tls://a, nats://[::1]:1/""#, r#"value: "tls://a, nats://[::1]:1/""#),
 ];
 
 #[cfg(test)]

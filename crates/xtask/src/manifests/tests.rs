@@ -172,6 +172,47 @@ fn the_controller_is_confined() {
     });
 }
 
+/// NEW-70, F66: beside a job the controller runs only where there is no other node.
+#[test]
+fn the_controller_keeps_off_jobs() {
+    each(|_, manifests| {
+        let jobs =
+            json!({ "app.kubernetes.io/name": "gitea-dynamic-runner", "app.kubernetes.io/component": "executor" });
+        let term = json!({
+            "topologyKey": "kubernetes.io/hostname", "namespaces": ["gitea-actions"],
+            "labelSelector": { "matchLabels": jobs },
+        });
+        let apart = json!({
+            "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 100, "podAffinityTerm": term }],
+        });
+        assert_eq!(manifests.pod()["affinity"], json!({ "podAntiAffinity": apart }));
+    });
+}
+
+/// NEW-130, F150: alerts and dashboard ask for metrics that the program has; that nothing is fetched is a fault only while
+/// there is room.
+#[test]
+fn alerts_fit_the_metrics() {
+    let source = std::fs::read_to_string(root().join("crates/controller/src/ops/metrics.rs")).unwrap();
+    for file in ["alerts.yaml", "dashboard.json"] {
+        let text = std::fs::read_to_string(root().join(CHART).join("files").join(file)).unwrap();
+        for metric in text.split("gdr_").skip(1) {
+            let name: String = metric.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+            let base = ["_total", "_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            assert!(source.contains(&format!("{:?}", base.unwrap_or(&name))), "{file}: gdr_{name}");
+        }
+    }
+    let alerts = yaml(&root().join(CHART).join("files/alerts.yaml")).remove(0);
+    let rules = alerts["groups"][0]["rules"].as_array().unwrap();
+    let silent = rules.iter().find(|rule| rule["alert"] == "GiteaDynamicRunnerFetchesNothing").unwrap();
+    assert!(
+        silent["expr"]
+            .as_str()
+            .unwrap()
+            .contains(r#"and on (namespace) sum by (namespace) (gdr_slots{kind="free"}) >"#)
+    );
+}
+
 /// NEW-78, POD-11: with the CSI driver nothing on the node is mounted and the strictest level holds; with a host path the
 /// namespaces say so.
 #[test]
