@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use futures::FutureExt as _;
 use serde::Serialize;
+use testkit::backend::Backend;
 use testkit::queue::Engine;
 use testkit::world::{Plan, Programs, World, job};
 use tokio::process::Command;
@@ -36,17 +37,28 @@ const BUILD: Duration = Duration::from_secs(40 * 60);
 /// For the jobs of one roll.
 const JOBS: Duration = Duration::from_secs(120);
 
-/// How the process that goes is ended.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum End {
-    InOrder,
-    Killed,
+/// How the next process comes into the place of the one before it.
+#[derive(Debug, Clone, Copy)]
+enum Roll {
+    AfterItsEnd,
+    AfterItsKill,
+    /// The next one stands by while it works, as the replicas of a deployment do.
+    Beside,
+}
+
+impl Roll {
+    fn words(self) -> &'static str {
+        match self {
+            Self::AfterItsEnd => "ended in order",
+            Self::AfterItsKill => "killed",
+            Self::Beside => "the next one stands by",
+        }
+    }
 }
 
 #[derive(Serialize)]
 struct Row {
-    queue: String,
+    sides: String,
     rolls: String,
     seconds: f64,
     passed: bool,
@@ -71,21 +83,22 @@ async fn roll(root: &Path, base: &str) -> anyhow::Result<(Vec<Row>, Tally)> {
     let place = folder.join("mixed-versions").join("worlds");
     std::fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
     let mut rows = Vec::new();
-    for (queue, engine) in [("embedded", Engine::Embedded), ("jetstream", Engine::JetStream)] {
-        for end in [End::InOrder, End::Killed] {
-            let programs = Programs { controller: earlier.clone(), stand_in: &["stand-in"], place: place.clone() };
-            let rolls = Rolls {
-                plan: Plan { engine: engine.clone(), ..Plan::capacity(2) },
-                end,
-                earlier: &earlier,
-                this: &this,
-            };
-            rows.push(rolls.judged(queue, programs).await);
-        }
+    let [embedded, jetstream] =
+        [Engine::Embedded, Engine::JetStream].map(|engine| Plan { engine, ..Plan::capacity(2) });
+    let pods = Plan { backend: Backend::Pod, ..jetstream.clone() };
+    for (sides, plan, roll) in [
+        ("embedded", embedded.clone(), Roll::AfterItsEnd),
+        ("embedded", embedded, Roll::AfterItsKill),
+        ("jetstream", jetstream.clone(), Roll::AfterItsEnd),
+        ("jetstream", jetstream, Roll::AfterItsKill),
+        ("jetstream, Pods", pods, Roll::Beside),
+    ] {
+        let programs = Programs { controller: earlier.clone(), stand_in: &["stand-in"], place: place.clone() };
+        rows.push(Rolls { plan, roll, earlier: &earlier, this: &this }.judged(sides, programs).await);
     }
     let word = |row: &Row| if row.passed { "passed" } else { "FAILED" }.to_owned();
-    let cells = |row: &Row| vec![row.queue.clone(), row.rolls.clone(), format!("{:.0}", row.seconds), word(row)];
-    say::result(&table(&["queue", "rolls", "seconds", ""], &rows.iter().map(cells).collect::<Vec<_>>()));
+    let cells = |row: &Row| vec![row.sides.clone(), row.rolls.clone(), format!("{:.0}", row.seconds), word(row)];
+    say::result(&table(&["sides", "rolls", "seconds", ""], &rows.iter().map(cells).collect::<Vec<_>>()));
     rows.iter().filter_map(|row| row.complaint.as_deref()).for_each(say::line);
     let tally = rows.iter().map(|row| Tally::one(row.passed)).sum();
     Ok((rows, tally))
@@ -119,49 +132,53 @@ async fn earlier(root: &Path, base: &str, folder: &Path) -> anyhow::Result<PathB
 /// Versions that take turns.
 struct Rolls<'a> {
     plan: Plan,
-    end: End,
+    roll: Roll,
     earlier: &'a Path,
     this: &'a Path,
 }
 
 impl Rolls<'_> {
-    async fn judged(self, queue: &str, programs: Programs) -> Row {
-        let end = match self.end {
-            End::InOrder => "ended in order",
-            End::Killed => "killed",
-        };
-        let rolls = format!("earlier → this → earlier → this, {end}");
-        let step = Step::begin(format!("{queue}: {rolls}"));
+    async fn judged(self, sides: &str, programs: Programs) -> Row {
+        let rolls = format!("earlier → this → earlier → this, {}", self.roll.words());
+        let step = Step::begin(format!("{sides}: {rolls}"));
         let started = Instant::now();
         let versions = [self.this, self.earlier, self.this].map(Path::to_owned);
         // A broken rule is a panic there.
-        let outcome = AssertUnwindSafe(take_turns(self.plan, self.end, programs, versions)).catch_unwind().await;
+        let outcome = AssertUnwindSafe(take_turns(self.plan, self.roll, programs, versions)).catch_unwind().await;
         step.end(if outcome.is_ok() { "passed" } else { "FAILED" });
         let text = |panic: Box<dyn Any + Send>| panic.downcast_ref::<String>().cloned().unwrap_or_default();
-        let complaint = outcome.err().map(|panic| format!("{queue}, {rolls}: {}", text(panic)));
+        let complaint = outcome.err().map(|panic| format!("{sides}, {rolls}: {}", text(panic)));
         let (seconds, passed) = (started.elapsed().as_secs_f64(), complaint.is_none());
-        Row { queue: queue.to_owned(), rolls, seconds, passed, complaint }
+        Row { sides: sides.to_owned(), rolls, seconds, passed, complaint }
     }
 }
 
-async fn take_turns(plan: Plan, end: End, programs: Programs, versions: [PathBuf; 3]) {
+async fn take_turns(plan: Plan, roll: Roll, programs: Programs, versions: [PathBuf; 3]) {
+    let backend = plan.backend.label();
     let mut world = World::start(&programs, plan.set("LOOK_AHEAD", "3")).await;
     for (round, next) in versions.into_iter().enumerate() {
         let gate = format!("round-{round}");
         let wait = format!("gate {gate}");
         let steps = ["say begins", wait.as_str(), "say goes on"];
-        let jobs: Vec<_> = (0..5).map(|n| world.push_one(job(&format!("job{round}{n}"), &steps))).collect();
+        let jobs: Vec<_> =
+            (0..5).map(|n| world.push_one(job(&format!("job{round}{n}"), &steps).runs_on([backend]))).collect();
         let begun = |world: &World| {
             let has_begun = |job| world.gitea.state(job).rows().contains(&"begins");
             let count = jobs.iter().filter(|job| has_begun(**job)).count();
             if count == 2 { Ok(()) } else { Err(format!("{count} run")) }
         };
         world.eventually("two jobs run", JOBS, begun).await;
-        match end {
-            End::InOrder => drop(world.sigterm(JOBS).await),
-            End::Killed => world.kill9(),
+        match roll {
+            Roll::AfterItsEnd => {
+                world.sigterm(JOBS).await;
+                world.restart_as(&next);
+            }
+            Roll::AfterItsKill => {
+                world.kill9();
+                world.restart_as(&next);
+            }
+            Roll::Beside => world.roll_to(&next, JOBS).await,
         }
-        world.restart_as(&next);
         world.desk.open_gate(&gate);
         world.all_succeed(&jobs, JOBS).await;
         world.nothing_left().await;

@@ -66,7 +66,7 @@ impl Copy {
 
     /// Runs tests of one program.
     pub(super) async fn run(&self, tests: &[&Address], step: &mut Step) -> anyhow::Result<Ran> {
-        let mut words = vec!["--", "--exact"];
+        let mut words = vec!["--", "--exact", "--include-ignored"];
         words.extend(tests.iter().map(|test| test.name.as_str()));
         Ok(Ran(run(self.cargo(tests, &words), LIMIT, step).await?))
     }

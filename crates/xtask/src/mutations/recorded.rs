@@ -16,6 +16,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::coverage::scan::Address;
 use crate::sources::tracked;
+use crate::test::real_kubernetes;
 
 /// One way to break the program, and the tests that must notice.
 #[derive(Debug)]
@@ -45,6 +46,11 @@ impl Mutation {
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}: it does not fit the sources any more: {}", self.name, said.trim());
         Ok(())
+    }
+
+    /// Whether a test of it runs Pods, for which the stage of the real Kubernetes prepares this machine.
+    pub(crate) fn needs_cluster(&self) -> bool {
+        self.caught_by.iter().any(|test| real_kubernetes::TARGETS.contains(&test.target.as_str()))
     }
 
     fn parse(name: String, text: &str, patch: PathBuf) -> anyhow::Result<Self> {
@@ -77,6 +83,9 @@ mod tests {
         let mutation =
             read("Breaks: NEW-1: it\nCaught-by: a lib b::c\nCaught-by: a e2e d\n\n--- a/x\nnoise\n").unwrap();
         assert_eq!((mutation.breaks.as_str(), mutation.caught_by.len()), ("NEW-1: it", 2));
+        assert!(!mutation.needs_cluster());
+        let of_pods = read("Breaks: NEW-1: it\nCaught-by: a lib b\nCaught-by: a kubernetes d\n\n--- a/x\n").unwrap();
+        assert!(of_pods.needs_cluster());
         assert!(read("Breaks: it\n--- a/x\n").is_err());
         assert!(read("Breaks: it\nCaught-by: a lib b::c\nnoise\n--- a/x\n").is_err());
     }
