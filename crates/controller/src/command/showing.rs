@@ -69,7 +69,8 @@ pub(super) fn show_config(view: ConfigView) -> ExitCode {
             }
         }
         ConfigView::Effective { json, settings, of: None } => {
-            let raw = Raw::collect(&settings, Raw::process_environment().into_iter());
+            let mut raw = Raw::collect(&settings, Raw::process_environment().into_iter());
+            raw.warn_of_no_effect();
             show_effective(&raw, json, validate(&raw, Supplied::default()).map(drop))
         }
     }

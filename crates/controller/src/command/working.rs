@@ -42,7 +42,8 @@ pub(super) async fn run_standalone(args: StandaloneArgs) -> ExitCode {
 }
 
 pub(super) async fn run_controller(args: SettingsArgs) -> ExitCode {
-    let raw = Raw::collect(&args, Raw::process_environment().into_iter());
+    let mut raw = Raw::collect(&args, Raw::process_environment().into_iter());
+    raw.warn_of_no_effect();
     let config = match validate(&raw, Supplied::default()) {
         Ok(config) => config,
         Err(errors) => {

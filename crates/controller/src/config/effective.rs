@@ -81,7 +81,8 @@ fn needed(row: &Row) -> String {
     }
 }
 
-fn condition(when: When) -> String {
+/// When a setting counts.
+pub(super) fn condition(when: When) -> String {
     match when {
         When::Always => "always".to_owned(),
         When::With(component) => format!("with {component}"),

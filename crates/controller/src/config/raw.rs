@@ -4,14 +4,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use domain::launch_env::is_inherited;
 
+use super::effective::condition;
 use super::secret::plain;
-use super::setting::{Need, Setting, SettingError, Shown};
-use super::{spelling, table};
+use super::setting::{Need, Setting, SettingError, Shown, When};
+use super::{Components, spelling, table};
 use crate::args::SettingsArgs;
+
+/// Far more than every setting at its longest.
+const LARGEST_FILE: u64 = 1 << 20;
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +56,8 @@ pub struct Raw {
     pub home: Option<PathBuf>,
     /// What is wrong with the file or with a flag's name.
     pub errors: Vec<SettingError>,
-    /// What is strange but harmless: unknown variables with our prefixes, plain variables that would be secrets.
+    /// What is strange but harmless: unknown variables with our prefixes, plain variables that would be secrets, settings that
+    /// nothing looks at.
     pub warnings: Vec<String>,
 }
 
@@ -102,12 +109,50 @@ impl Raw {
         self.get(setting.name).and_then(|(text, _)| (setting.parse)(text).ok())
     }
 
+    /// Whether something looks at settings of this condition.
+    #[must_use]
+    pub fn looks_at(&self, when: When) -> bool {
+        let text = |name| self.get(name).map_or("", |(text, _)| text);
+        match when {
+            When::Always => true,
+            When::With(component) => Components::parse(text("COMPONENTS")).is_ok_and(|c| c.has(component)),
+            When::JetStream => text("QUEUE") == "jetstream",
+            When::WorkloadApi => text("IDENTITY_ISSUER") == "workload-api",
+        }
+    }
+
+    /// Warns of what was given and is looked at under another condition only: somebody who sets NATS_URL and no QUEUE believes
+    /// that tasks wait in NATS. Variables that other programs read as well are nobody's mistake.
+    pub fn warn_of_no_effect(&mut self) {
+        let selected = self.get(table::COMPONENTS.name).is_some_and(|(text, _)| Components::parse(text).is_ok());
+        let ours = |name: &str, source: &Source| *source != Source::Environment || spelling::ours(name);
+        let given =
+            self.values.iter().filter(|(name, (_, source))| *source != Source::Standalone && ours(name, source));
+        let rows = given.filter_map(|(name, (_, source))| Some((table::row(name)?, source)));
+        let idle = rows.filter(|(row, _)| selected && !self.looks_at(row.when));
+        let warnings: Vec<_> = idle
+            .map(|(row, source)| {
+                format!("{} ({source}) has no effect: it counts {} only", row.name, condition(row.when))
+            })
+            .collect();
+        self.warnings.extend(warnings);
+    }
+
     /// A value that wins over everything collected before.
     pub fn set(&mut self, name: &'static str, value: &str, source: Source) {
         let value = value.trim();
         if !value.is_empty() {
             self.values.insert(name, (value.to_owned(), source));
         }
+    }
+
+    /// A value of a flag that has a name of its own; another one by `--set` is told about and dropped.
+    pub fn overrule(&mut self, name: &'static str, value: &str) {
+        if let Some((other, Source::Flag)) = self.values.get(name).filter(|(other, _)| other != value.trim()) {
+            let other = super::address::without_password(other);
+            self.warnings.push(format!("--set {name}={other:?} is ignored: its own flag says {value:?}"));
+        }
+        self.set(name, value, Source::Flag);
     }
 
     /// A value for where nobody gave one.
@@ -143,7 +188,7 @@ impl Raw {
     }
 
     fn file(&mut self, path: &Path) {
-        let text = match std::fs::read_to_string(path) {
+        let text = match read(path) {
             Ok(text) => text,
             Err(error) => {
                 let problem = format!("read --config: {}: {}", path.display(), plain(&error));
@@ -174,6 +219,17 @@ impl Raw {
     }
 }
 
+/// The whole file, which may be a pipe, but not one without an end.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_FILE {
+        let problem = format!("it has more than {LARGEST_FILE} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+    }
+    Ok(text)
+}
+
 fn flat(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
@@ -187,7 +243,11 @@ fn flat(value: &toml::Value) -> Option<String> {
 }
 
 fn unknown(name: &str, place: &str) -> SettingError {
-    let near = spelling::nearest(name)
-        .map_or("`config reference` lists all of them".to_owned(), |n| format!("did you mean {n}?"));
+    let near = match spelling::nearest(name) {
+        // Found by its name, so the case is wrong.
+        Some(row) if row.eq_ignore_ascii_case(name) => format!("write {} in lower case", row.to_ascii_lowercase()),
+        Some(row) => format!("did you mean {row}?"),
+        None => "`config reference` lists all of them".to_owned(),
+    };
     SettingError::new(name, format!("{place}: {name:?} is not a setting"), near)
 }

@@ -197,7 +197,11 @@ fn strictness() {
     let (raw, config) = load(&args, with(complete(dir.path()), &strange));
     let errors = config.err().map(|e| e.to_string()).unwrap_or_default();
     assert!(errors.contains("\"local_capactiy\" is not a setting; did you mean LOCAL_CAPACITY?"), "{errors}");
-    assert!(errors.contains("\"LOOK_AHEAD\" is not a setting") && errors.contains("queue is not a text"), "{errors}");
+    assert!(
+        errors.contains("\"LOOK_AHEAD\" is not a setting; write look_ahead in lower case")
+            && errors.contains("queue is not a text"),
+        "{errors}"
+    );
     assert_eq!(raw.warnings.len(), 2, "{:?}", raw.warnings);
     assert!(!raw.warnings.join("").contains("hunter2"));
 
@@ -205,6 +209,32 @@ fn strictness() {
     let (_, config) = load(&args, complete(dir.path()));
     let errors = config.err().map(|e| e.to_string()).unwrap_or_default();
     assert!(errors.contains("gdr.toml, line 2:"), "{errors}");
+}
+
+/// CFG-2: a file without an end ends the start, and not the memory of the host.
+#[test]
+fn a_settings_file_without_an_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = SettingsArgs { config: Some("/dev/zero".into()), ..Default::default() };
+    let (_, config) = load(&args, complete(dir.path()));
+    let errors = config.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(errors.contains("read --config: /dev/zero: it has more than 1048576 bytes"), "{errors}");
+}
+
+/// NEW-139: a setting that nothing looks at is told with what it waits for; a variable that any program may have is not, and
+/// nothing is where the selection itself is wrong.
+#[test]
+fn settings_without_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    let idle = [("NATS_URL", "nats://127.0.0.1:4222"), ("SPIFFE_ENDPOINT_SOCKET", "unix:///run/agent.sock")];
+    let told = |changes: &[(&str, &str)]| {
+        let (mut raw, _) = load(&SettingsArgs::default(), with(with(complete(dir.path()), &idle), changes));
+        raw.warn_of_no_effect();
+        raw.warnings
+    };
+    assert_eq!(told(&[]), ["NATS_URL (environment) has no effect: it counts with QUEUE=jetstream only"]);
+    assert_eq!(told(&[("QUEUE", "jetstream")]), [""; 0]);
+    assert_eq!(told(&[("COMPONENTS", "webhook")]), [""; 0]);
 }
 
 /// NEW-115, CFG-2: a base configuration that would end every executor ends the start, with its name and the rule; nothing

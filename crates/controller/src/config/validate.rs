@@ -12,7 +12,7 @@ use domain::identity::IdentityRules;
 use domain::policy::TrustPolicy;
 
 use super::raw::Raw;
-use super::setting::{Need, Row, Setting, Shown, When};
+use super::setting::{Need, Row, Setting, Shown};
 use super::table::{self, ROWS};
 use super::{
     Capacity, Component, Components, Config, ConfigErrors, Election, Facade, Gitea, Identity, Issuer, Keys, Labels,
@@ -50,7 +50,7 @@ pub fn validate(raw: &Raw, supplied: Supplied) -> Result<Config, ConfigErrors> {
 /// Every wrong value, and what was wrong with file and flags.
 pub fn check_given(raw: &Raw) -> Result<(), ConfigErrors> {
     let reader = Reader { raw, read: RefCell::default(), errors: RefCell::new(raw.errors.clone()) };
-    for row in ROWS.iter().filter(|row| reader.looks_at(row.when)) {
+    for row in ROWS.iter().filter(|row| raw.looks_at(row.when)) {
         if let Some((text, _)) = raw.get(row.name)
             && let Err(problem) = (row.check)(text)
         {
@@ -89,7 +89,7 @@ impl Reader<'_> {
         let row = table::row(setting.name)?;
         self.read.borrow_mut().insert(setting.name);
         let Some((text, _)) = self.raw.get(setting.name) else {
-            if row.need == Need::Required && self.looks_at(row.when) {
+            if row.need == Need::Required && self.raw.looks_at(row.when) {
                 self.error(SettingError::missing(row.name, row.rule));
             }
             return None;
@@ -394,7 +394,7 @@ impl Reader<'_> {
     /// Rows that no typed field reads: settings of components that this build recognises only. They are checked all
     /// the same, so that a configuration that is wrong today is not right tomorrow.
     fn rest(&self) {
-        let looked_at = |row: &&Row| !self.read.borrow().contains(row.name) && self.looks_at(row.when);
+        let looked_at = |row: &&Row| !self.read.borrow().contains(row.name) && self.raw.looks_at(row.when);
         for row in ROWS.iter().filter(looked_at) {
             match self.raw.get(row.name) {
                 None if row.need == Need::Required => self.error(SettingError::missing(row.name, row.rule)),
@@ -405,16 +405,6 @@ impl Reader<'_> {
                     }
                 }
             }
-        }
-    }
-
-    fn looks_at(&self, when: When) -> bool {
-        let text = |name| self.raw.get(name).map_or("", |(text, _)| text);
-        match when {
-            When::Always => true,
-            When::With(component) => Components::parse(text("COMPONENTS")).is_ok_and(|c| c.has(component)),
-            When::JetStream => text("QUEUE") == "jetstream",
-            When::WorkloadApi => text("IDENTITY_ISSUER") == "workload-api",
         }
     }
 }

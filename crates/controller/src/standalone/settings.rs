@@ -74,7 +74,7 @@ pub(super) fn collect(args: &StandaloneArgs, here: &Surroundings, known: Option<
         ("TRUST_DOMAIN", &args.trust_domain),
     ];
     for (name, value) in flags.iter().filter_map(|(name, value)| value.as_ref().map(|value| (*name, value))) {
-        raw.set(name, value, Source::Flag);
+        raw.overrule(name, value);
     }
     if let Some(known) = known {
         raw.preset("GITEA_INSTANCE_URL", &known.gitea);
@@ -86,6 +86,7 @@ pub(super) fn collect(args: &StandaloneArgs, here: &Surroundings, known: Option<
         raw.preset("LOG_FORMAT", "text");
     }
     labels(&mut raw, &args.label);
+    raw.warn_of_no_effect();
     raw
 }
 

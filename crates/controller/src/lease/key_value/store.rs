@@ -318,5 +318,8 @@ fn fit(store: &kv::Store) -> Result<(), Trouble> {
 }
 
 fn not_a_bucket(cause: String) -> Trouble {
-    Trouble::Unusable { cause, remedy: "name another bucket, or delete this one and have it made anew" }
+    Trouble::Unusable {
+        cause,
+        remedy: "delete the bucket and have it made anew, or name another NATS_STREAM, which its name follows",
+    }
 }

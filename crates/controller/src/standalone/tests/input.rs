@@ -128,6 +128,19 @@ async fn a_token_file_open_to_others() {
     assert!(gitea.seen.lock().unwrap().iter().all(|request| request.token == REGISTRATION_TOKEN));
 }
 
+/// NEW-139: of a flag with a name of its own and the same setting by `--set`, the first counts, and the other is told about.
+#[tokio::test]
+async fn one_setting_said_twice() {
+    let (bench, gitea) = (Bench::new(), Gitea::start(Register::Good).await);
+    let mut args = bench.args(&gitea.url);
+    args.capacity = Some("2".into());
+    args.settings.set = vec![("LOCAL_CAPACITY".into(), "3".into())];
+    let prepared = bench.start(&args, &bench.here()).await.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(prepared.config.capacity.local.get(), 2);
+    let told = "--set LOCAL_CAPACITY=\"3\" is ignored: its own flag says \"2\"";
+    assert!(prepared.warnings.iter().any(|warning| warning == told), "{:?}", prepared.warnings);
+}
+
 /// CFG-2, CFG-9: wrong flags and settings come together, before anything is asked or made.
 #[tokio::test]
 async fn wrong_flags() {
