@@ -206,12 +206,15 @@ impl Board {
         if !entry.life.payload_needed() {
             entry.payload = None;
         }
-        let (subject, after) = (entry.subject(id), entry.life.clone());
+        let (subject, is_gone) = (entry.subject(id), *entry.life.phase() == Phase::Gone);
+        let told = happenings(&before, &event, &entry.life, now);
+        // Most events bring nothing about that is told, and a life is no small thing.
+        let after = (!told.is_empty()).then(|| entry.life.clone());
         drop(entries);
-        for happening in happenings(&before, &event, &after, now) {
-            self.chronicle.tell(&subject, &after, &happening);
+        if let Some(after) = after {
+            told.iter().for_each(|happening| self.chronicle.tell(&subject, &after, happening));
         }
-        if *after.phase() == Phase::Gone {
+        if is_gone {
             self.lock().remove(&id);
         }
         let before = actions.len();

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use super::Shared;
 use super::seen::{Container, Seen};
 use crate::backend::{ExecutorState, Failure};
+use crate::identity::entry::PodKey;
 use crate::kubernetes::Refusal;
 use crate::kubernetes::events::{self as cluster_events, Said, went_wrong};
 use crate::telemetry::events::{Subject, executor_log};
@@ -28,9 +29,10 @@ const WAITING: usize = 2048;
 /// Between two that are written: no more than 50 a second, as kubelets do by default (`eventRecordQPS`).
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// An event that is to be written.
+/// An event that is to be written. Of its Pod no more than its name: thousands may wait while Pods change, and each would keep
+/// a Pod as it was.
 pub(super) struct Note {
-    pod: Arc<Seen>,
+    pod: PodKey,
     word: Word,
     more: String,
     at: Timestamp,
@@ -141,7 +143,7 @@ pub(super) fn tell(shared: &Shared, pod: &Arc<Seen>, word: Word, more: &str) {
     if word == Word::Lost {
         last_words(pod, more);
     }
-    let note = Note { pod: Arc::clone(pod), word, more: more.to_owned(), at: Timestamp::now() };
+    let note = Note { pod: pod.key(), word, more: more.to_owned(), at: Timestamp::now() };
     if shared.notes.try_send(note).is_err() {
         tracing::debug!(component = "lifecycle", executor = %pod.name, "too many events wait; one is left out");
     }
