@@ -27,6 +27,13 @@ pub enum RefusalKind {
 /// The quota's admission says it in words only: these, with the quota's name and numbers behind them.
 pub const QUOTA: [&str; 2] = ["exceeded quota", "status unknown for quota"];
 
+/// What admission says with a 403 while it cannot judge yet: its caches are being filled after a start of the API server, or
+/// the account of a Pod could not be read, which is not the same as that there is none.
+fn cannot_judge_yet(message: &str) -> bool {
+    let unread_account = message.contains("error looking up service account") && !message.contains("not found");
+    message.contains("not yet ready to handle request") || unread_account
+}
+
 /// One call that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Refusal {
@@ -100,6 +107,7 @@ fn kind_of(code: u16, reason: &str, message: &str) -> RefusalKind {
         (409, _) => RefusalKind::Conflict,
         (410, _) => RefusalKind::Expired,
         (403, _) if QUOTA.iter().any(|words| message.contains(words)) => RefusalKind::Quota,
+        (403, _) if cannot_judge_yet(message) => RefusalKind::Unavailable,
         // The authorizer's words; every other 403 is an admission's.
         (401, _) => RefusalKind::Forbidden,
         (403, _) if message.contains(" cannot ") && message.contains("User ") => RefusalKind::Forbidden,
@@ -132,6 +140,9 @@ mod tests {
             r#"pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n""#;
         let quota = r#"pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=4, limited: pods=4"#;
         let uncounted = r#"pods "p" is forbidden: status unknown for quota: q, resources: pods"#;
+        let starting = r#"pods "p" is forbidden: not yet ready to handle request"#;
+        let unread = r#"pods "p" is forbidden: error looking up service account n/s: Get "x": EOF"#;
+        let no_account = r#"pods "p" is forbidden: error looking up service account n/s: serviceaccount "s" not found"#;
         let security = r#"pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged"#;
         let rows = [
             (404, "NotFound", "", RefusalKind::NotFound),
@@ -142,6 +153,9 @@ mod tests {
             (403, "Forbidden", uncounted, RefusalKind::Quota),
             (403, "Forbidden", forbidden, RefusalKind::Forbidden),
             (401, "Unauthorized", "Unauthorized", RefusalKind::Forbidden),
+            (403, "Forbidden", starting, RefusalKind::Unavailable),
+            (403, "Forbidden", unread, RefusalKind::Unavailable),
+            (403, "Forbidden", no_account, RefusalKind::Invalid),
             (403, "Forbidden", security, RefusalKind::Invalid),
             (422, "Invalid", "", RefusalKind::Invalid),
             (429, "TooManyRequests", "", RefusalKind::Unavailable),

@@ -30,7 +30,7 @@ async fn a_pod_that_somebody_deletes() {
     let one = site.gitea.push_one(job("one", &["gate here"]));
     site.desk.arrived("here", 1, SOON).await;
     site.kubernetes.force_delete(&site.the_pod());
-    let state = site.ends_as(one, Status::Failure, SOON).await;
+    let state = site.ends_as(one, Status::Failure, Duration::from_secs(10)).await;
     assert!(state.rows().iter().any(|row| row.contains("executor_deleted")), "{:?}", state.rows());
     let two = site.gitea.push_one(job("two", &["say two"]));
     site.ends_as(two, Status::Success, SOON).await;

@@ -41,6 +41,26 @@ async fn the_capability_goes_with_the_claim() {
     site.finish().await;
 }
 
+/// NEW-75, F72, T53: somebody deletes the identity entry of a job that runs: it is there again after the next look at all of
+/// them, which comes every 30 s, before the SVID runs out.
+#[tokio::test]
+async fn an_entry_that_somebody_deletes_comes_back() {
+    let site = site(1).await;
+    let one = site.gitea.push_one(job("one", &["gate here"]));
+    site.desk.arrived("here", 1, SOON).await;
+    let entries = site.kubernetes.objects(Resource::ClusterStaticEntries);
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    site.kubernetes.delete(Resource::ClusterStaticEntries, text(entry, "/metadata/name"));
+    let is_back = |site: &crate::Site| {
+        let entries = site.kubernetes.objects(Resource::ClusterStaticEntries);
+        entries.iter().any(|new| new["spec"] == entry["spec"] && new["metadata"]["uid"] != entry["metadata"]["uid"])
+    };
+    site.eventually("its entry is back", 2 * SOON, is_back).await;
+    site.desk.open_gate("here");
+    site.ends_as(one, Status::Success, SOON).await;
+    site.finish().await;
+}
+
 /// NEW-5, SCH-5, NEW-55: never more Pods than slots, and the last of five jobs runs although nobody pushes again.
 #[tokio::test]
 async fn five_jobs_through_two_slots() {

@@ -20,37 +20,48 @@ pub(crate) fn before_create(store: &Store, resource: Resource, namespace: &str, 
     Ok(())
 }
 
-/// A Pod needs its ServiceAccount and a place in every quota.
+/// A Pod needs its ServiceAccount, and both Pods and Secrets need a place in every quota.
 pub(crate) fn create(store: &Store, resource: Resource, namespace: &str, object: &Value) -> Result<(), Refusal> {
-    if resource != Resource::Pods {
-        return Ok(());
-    }
+    let keys = match resource {
+        Resource::Pods => ["pods", "count/pods"],
+        Resource::Secrets => ["secrets", "count/secrets"],
+        _ => return Ok(()),
+    };
     let name = meta::name(object);
-    let account = text(object, "/spec/serviceAccountName");
+    if resource == Resource::Pods {
+        has_account(store, namespace, name, object)?;
+    }
+    let quotas = store.all(Resource::ResourceQuotas, namespace);
+    quotas
+        .flat_map(|quota| keys.map(|key| (quota, key)))
+        .try_for_each(|(quota, key)| room(store, (resource, namespace, name), quota, key))
+}
+
+fn has_account(store: &Store, namespace: &str, name: &str, pod: &Value) -> Result<(), Refusal> {
+    let account = text(pod, "/spec/serviceAccountName");
     if store.find(Resource::ServiceAccounts, namespace, account).is_err() {
         let why =
             format!("error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found");
-        return Err(Refusal::forbidden(resource, name, &why));
+        return Err(Refusal::forbidden(Resource::Pods, name, &why));
     }
-    store.all(Resource::ResourceQuotas, namespace).try_for_each(|quota| room(store, namespace, name, quota))
+    Ok(())
 }
 
-/// Ended Pods do not count.
-fn room(store: &Store, namespace: &str, name: &str, quota: &Value) -> Result<(), Refusal> {
-    let hard = |key: &str| {
-        let value = &quota["spec"]["hard"][key];
-        value.as_u64().or_else(|| value.as_str()?.parse().ok())
-    };
-    let Some((key, limit)) = ["pods", "count/pods"].into_iter().find_map(|key| Some((key, hard(key)?))) else {
-        return Ok(());
-    };
-    let ended = |pod: &Value| ["Failed", "Succeeded"].contains(&text(pod, "/status/phase"));
-    let counted = |pod: &Value| key == "count/pods" || !ended(pod);
-    let used = store.all(Resource::Pods, namespace).filter(|pod| counted(pod)).count();
+/// Ended Pods do not count, except where objects are counted as such.
+fn room(
+    store: &Store,
+    (resource, namespace, name): (Resource, &str, &str),
+    quota: &Value,
+    key: &str,
+) -> Result<(), Refusal> {
+    let hard = &quota["spec"]["hard"][key];
+    let Some(limit) = hard.as_u64().or_else(|| hard.as_str()?.parse().ok()) else { return Ok(()) };
+    let ended = |object: &Value| ["Failed", "Succeeded"].contains(&text(object, "/status/phase"));
+    let used = store.all(resource, namespace).filter(|object| key != "pods" || !ended(object)).count();
     if used as u64 >= limit {
         let quota = meta::name(quota);
         let why = format!("exceeded quota: {quota}, requested: {key}=1, used: {key}={used}, limited: {key}={limit}");
-        return Err(Refusal::forbidden(Resource::Pods, name, &why));
+        return Err(Refusal::forbidden(resource, name, &why));
     }
     Ok(())
 }

@@ -161,7 +161,13 @@ impl Kubernetes {
 
     /// At most so many Pods in a namespace from now on, by a ResourceQuota `executors`.
     pub fn set_quota(&self, namespace: &str, pods: u32) {
-        let spec = serde_json::json!({"hard": {"pods": pods.to_string()}});
+        self.set_quota_of(namespace, "pods", pods);
+    }
+
+    /// At most so much of what this key of a ResourceQuota names (`pods`, `count/pods`, `secrets`, `count/secrets`), by a
+    /// ResourceQuota `executors` that says nothing else.
+    pub fn set_quota_of(&self, namespace: &str, key: &str, limit: u32) {
+        let spec = serde_json::json!({"hard": {key: limit.to_string()}});
         let quota = serde_json::json!({"metadata": {"name": "executors"}, "spec": spec});
         self.shared.change(|world| {
             let key = (Resource::ResourceQuotas, namespace.to_owned(), "executors".to_owned());

@@ -17,7 +17,7 @@ pub enum Resource {
     ServiceAccounts,
     /// `v1` configmaps.
     ConfigMaps,
-    /// `v1` resourcequotas; kept, and `pods` in `spec.hard` is enforced.
+    /// `v1` resourcequotas; kept, and what `spec.hard` says of Pods and Secrets is enforced.
     ResourceQuotas,
     /// `coordination.k8s.io/v1` leases.
     Leases,

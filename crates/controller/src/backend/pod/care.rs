@@ -183,7 +183,8 @@ impl Care {
         record.claim.is_some() && self.secret != Secret::Gone
     }
 
-    /// Whoever has its task has its identity, and an entry of a former process is found by asking for it again.
+    /// Whoever has its task has its identity, and an entry of a former process is found by asking for it again. What becomes
+    /// of it later the sweep sees.
     fn wants_identity(&self, pod: &Seen, record: &ExecutorRecord) -> bool {
         let lives = pod.node.is_some() && pod.deleting.is_none() && !pod.is_over() && !self.dismissed;
         lives
@@ -197,6 +198,17 @@ impl Care {
     /// The executor may run and may get its identity.
     pub(super) fn is_ready(&self, pod: &Seen) -> bool {
         pod.is_over() || (pod.has_started() && matches!(self.identity, Identity::Bound | Identity::Written))
+    }
+
+    /// Its entry is not what it was, by a list that shows all of them: it is asked for once more. That somebody else's stood in
+    /// its way says nothing of now either, where a job goes on all the same. Tells whether that is news.
+    pub(super) fn entry_is_amiss(&mut self, claimed: bool, now: Instant) -> bool {
+        let had = matches!(self.identity, Identity::Bound | Identity::Written);
+        if had || (claimed && matches!(self.identity, Identity::Rejected(_))) {
+            self.identity = Identity::Unwritten;
+            self.due = now;
+        }
+        had
     }
 
     pub(super) fn succeeded(&mut self, now: Instant) {

@@ -128,7 +128,7 @@ async fn create(shared: &Arc<Shared>, launch: &Launch, class: TrustClass) -> Res
             let pod = pod.map_err(|refusal| transient(&format!("read Pod {name}"), refusal))?;
             shared.seen(pod).ok_or_else(|| nameless(name))
         }
-        Err(refusal) => Err(not_created(name, refusal)),
+        Err(refusal) => Err(not_created(&format!("Pod {name}"), refusal)),
     }
 }
 
@@ -139,22 +139,23 @@ fn nameless(name: &str) -> BackendError {
     }
 }
 
-/// NEW-66: what repeating cannot mend ends the task; what others may mend is waited for.
-fn not_created(name: &str, refusal: kubernetes::Refusal) -> BackendError {
+/// NEW-66: what repeating cannot mend ends the task; what others may mend is waited for. The same of a Pod and of its Secret:
+/// the Pod that is there already is removed before another is made.
+fn not_created(what: &str, refusal: kubernetes::Refusal) -> BackendError {
     let kubernetes::Refusal { kind, message, retry_after } = refusal;
     match kind {
         RefusalKind::Invalid => BackendError::Permanent {
             reason: Reason::ConfigError,
-            cause: format!("Pod {name} is refused: {message}"),
+            cause: format!("{what} is refused: {message}"),
             remedy: "The operator of this runner finds the rule that it breaks in the words of the API server."
                 .to_owned(),
         },
         RefusalKind::Quota => BackendError::QuotaUsedUp { cause: numbers_of(&message).to_owned(), retry_after },
-        _ => BackendError::Transient { cause: format!("create Pod {name}: {message}"), retry_after },
+        _ => BackendError::Transient { cause: format!("create {what}: {message}"), retry_after },
     }
 }
 
-/// The quota and its numbers, without the Pod: the next attempt has another one, and waits for the same.
+/// The quota and its numbers, without the name of the object: the next attempt has another one, and waits for the same.
 fn numbers_of(message: &str) -> &str {
     QUOTA.iter().find_map(|words| message.find(words)).map_or(message, |at| &message[at..])
 }
@@ -173,7 +174,7 @@ async fn provide_secret(shared: &Shared, launch: &Launch, pod: &Seen) -> Result<
             secret.metadata.uid
         }
         Err(refusal) if refusal.kind == RefusalKind::Exists => found_secret(shared, pod).await?,
-        Err(refusal) => return Err(transient(&format!("create Secret {}", pod.name), refusal)),
+        Err(refusal) => return Err(not_created(&format!("Secret {}", pod.name), refusal)),
     };
     shared.with_care(&pod.uid, |care| care.secret = Secret::Written(uid));
     Ok(())

@@ -31,6 +31,8 @@ const BY_KUBELET: [&str; 6] = [
     "PodCompleted",
     "PodFailed",
 ];
+/// The reason of a disruption by a taint.
+const BY_TAINT: &str = "DeletionByTaintManager";
 /// A kubelet tells the phase a second or two after the end of a container. Sidecars may hold it back for ever.
 const FINAL_PHASE: Duration = Duration::from_secs(10);
 /// What deletes a Pod may be late by so much before it counts as hanging.
@@ -133,14 +135,14 @@ fn running(stands: Duration, pod: &Seen) -> ExecutorState {
 
 /// NEW-73: nobody adopts it. One with a task keeps it until its executor has said what it has to say, or is overdue.
 fn going(pod: &Seen, record: Option<&ExecutorRecord>, now: Timestamp) -> ExecutorState {
-    let lost = pod.condition(DISRUPTED).filter(|c| c.holds && c.reason == "DeletionByTaintManager");
-    if let Some(lost) = lost {
-        let node = pod.node.as_deref().unwrap_or("unknown");
-        return failed(Reason::NodeLost, words(&format!("its node {node} is lost"), &lost.message));
-    }
     let late = pod.deleting.map_or(0, |at| now.duration_since(at).as_secs());
     let has_task = record.is_some_and(|record| record.claim.is_some());
     let hangs = late >= i64::try_from(HANGING.as_secs()).unwrap_or(i64::MAX);
+    // A taint takes Pods off a node that is silent and off one that is to be empty: there the kubelet ends them as in any drain.
+    if let Some(taint) = tainted(pod).filter(|_| hangs || is_left_alone(pod)) {
+        let node = pod.node.as_deref().unwrap_or("unknown");
+        return failed(Reason::NodeLost, words(&format!("its node {node} is lost"), &taint.message));
+    }
     match pod.executor {
         Container::Running if has_task && !hangs => ExecutorState::Running,
         Container::Running if has_task => {
@@ -148,6 +150,11 @@ fn going(pod: &Seen, record: Option<&ExecutorRecord>, now: Timestamp) -> Executo
         }
         _ => failed(Reason::ExecutorDeleted, deleted(pod)),
     }
+}
+
+/// A taint of its node deletes it.
+fn tainted(pod: &Seen) -> Option<&Condition> {
+    pod.condition(DISRUPTED).filter(|condition| condition.holds && condition.reason == BY_TAINT)
 }
 
 /// Who deletes it, as far as it is known.
@@ -267,9 +274,15 @@ fn by_the_platform(pod: &Seen) -> Option<Failure> {
     let cause = words(&format!("its Pod was ended ({})", disrupted.reason), &disrupted.message);
     match disrupted.reason.as_str() {
         "PreemptionByScheduler" | "EvictionByEvictionAPI" => failure(Reason::ExecutorEvicted, cause),
-        "DeletionByTaintManager" | "DeletionByPodGC" => failure(Reason::NodeLost, cause),
+        // Its kubelet was there to tell how it ended.
+        BY_TAINT if is_told(&pod.executor) => failure(Reason::ExecutorEvicted, cause),
+        BY_TAINT | "DeletionByPodGC" => failure(Reason::NodeLost, cause),
         _ => None,
     }
+}
+
+fn is_told(executor: &Container) -> bool {
+    matches!(executor, Container::Terminated(how) if how.reason != "ContainerStatusUnknown")
 }
 
 fn by_itself(pod: &Seen, how: &Terminated, now: Timestamp) -> ExecutorState {

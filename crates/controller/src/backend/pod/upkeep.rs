@@ -3,6 +3,7 @@
 //!
 //! One object's failure stops nothing for the others, and each has its own pause (NEW-74).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::object::name_of;
 use super::seen::Seen;
 use super::trouble::Told;
 use super::{ISSUER, Shared, care_of, ending, events};
-use crate::identity::entry::{BoundPod, IssueError, Standing};
+use crate::identity::entry::{BoundPod, IssueError, PodKey, Standing, Swept};
 use crate::kubernetes::events::went_wrong;
 use crate::kubernetes::{Refusal, only_this};
 
@@ -278,11 +279,32 @@ pub(super) async fn sweep(shared: &Shared) {
     let pods = shared.observatory.store().pods();
     let live = pods.iter().map(|pod| pod.key()).collect();
     match timeout(ISSUER, shared.issuer.sweep(live)).await {
-        Ok(Ok(0)) => {}
-        Ok(Ok(count)) => tracing::info!(component = "lifecycle", count, "identity entries without a Pod were removed"),
+        Ok(Ok(Swept { removed, amiss })) => {
+            if removed > 0 {
+                tracing::info!(component = "lifecycle", removed, "identity entries without a Pod were removed");
+            }
+            repair(shared, &pods, &amiss);
+        }
         Ok(Err(error)) => {
             tracing::warn!(component = "lifecycle", %error, "identity entries cannot be compared with Pods")
         }
         Err(_) => tracing::warn!(component = "lifecycle", "identity entries cannot be compared with Pods: no answer"),
+    }
+}
+
+/// Whoever deleted or changed the entry of a job that runs did not mean to end it when its SVID runs out (NEW-75).
+fn repair(shared: &Shared, pods: &[Arc<Seen>], amiss: &[PodKey]) {
+    let amiss: BTreeSet<&str> = amiss.iter().map(|key| key.uid.as_str()).collect();
+    let (now, mut all) = (Instant::now(), shared.care());
+    for pod in pods.iter().filter(|pod| amiss.contains(pod.uid.as_str())) {
+        let claimed = shared.record(pod).is_ok_and(|record| record.claim.is_some());
+        let Some(care) = all.get_mut(&pod.uid) else { continue };
+        if care.entry_is_amiss(claimed, now) {
+            tracing::info!(component = "lifecycle", executor = %pod.name, "somebody changed or deleted its identity entry");
+        }
+    }
+    drop(all);
+    if !amiss.is_empty() {
+        shared.observatory.stir();
     }
 }

@@ -7,6 +7,7 @@
 mod content;
 #[cfg(test)]
 mod contract;
+mod known;
 mod orphans;
 mod parent;
 mod spire_server;
@@ -59,12 +60,22 @@ pub trait IdentityIssuer: Send + Sync + 'static {
     /// [`IssueError`]; call again.
     fn release(&self, pod: PodKey) -> BoxFuture<'_, Result<(), IssueError>>;
 
-    /// Takes away entries of ours whose Pod is not in `live`, a complete list, for the second time in a row (NEW-75), and
-    /// tells how many went.
+    /// Looks at all entries of ours beside `live`, a complete list of Pods. Takes away those whose Pod is not in it for the
+    /// second time in a row, and tells which Pods have lost theirs (NEW-75).
     ///
     /// # Errors
     /// [`IssueError`] when our entries could not be listed; nothing is deleted then.
-    fn sweep(&self, live: Vec<PodKey>) -> BoxFuture<'_, Result<usize, IssueError>>;
+    fn sweep(&self, live: Vec<PodKey>) -> BoxFuture<'_, Result<Swept, IssueError>>;
+}
+
+/// What a look at all entries brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// How many without a Pod went.
+    pub removed: usize,
+    /// Live Pods for which this process had written or found an entry that is gone now, or says something else: worth another
+    /// [`IdentityIssuer::bind`].
+    pub amiss: Vec<PodKey>,
 }
 
 /// Which Pod, also after another one took its name.

@@ -12,6 +12,7 @@
 //! | somebody else's has the same SPIFFE ID, parent and selectors | refused: that one gives our Pod's identity |
 //! | the server refuses the entry | rejected, in its words |
 //! | a list fails | nothing is deleted, and nothing is counted |
+//! | somebody deletes or changes an entry of a Pod that runs | the next sweep tells, and whoever asks for it again has it put right |
 //!
 //! A SPIRE controller manager on the same server deletes these entries unless it has an `entryIDPrefix` of its own; where
 //! there is one, use POD_IDENTITY=entries.
@@ -20,9 +21,9 @@
 mod tests;
 mod wire;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::id::InstanceId;
@@ -37,12 +38,13 @@ use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
 use super::content::{Content, EntryRules, Selector};
+use super::known::{self, Known};
 use super::orphans::Orphans;
 use super::parent::Parents;
-use super::{BoundPod, IdentityIssuer, IssueError, PodKey, Standing};
+use super::{BoundPod, IdentityIssuer, IssueError, PodKey, Standing, Swept};
 use wire::{
     BatchDeleteRequest, BatchDeleteResponse, BatchEntries, BatchResults, Entry, EntryResult, Filter, GetEntryRequest,
-    ListRequest, ListResponse, OnlyIds, SelectorMatch, SpiffeId, Status,
+    ListRequest, ListResponse, SelectorMatch, SpiffeId, Status,
 };
 
 /// The longest that one call may take.
@@ -60,6 +62,7 @@ pub(super) struct SpireServer {
     prefix: String,
     rules: EntryRules,
     parents: Parents,
+    known: Mutex<Known<()>>,
     orphans: Mutex<Orphans>,
 }
 
@@ -79,6 +82,7 @@ impl SpireServer {
             prefix: format!("gitea-dynamic-runner.{instance}."),
             rules,
             parents,
+            known: Mutex::default(),
             orphans: Mutex::default(),
         }
     }
@@ -91,20 +95,28 @@ impl SpireServer {
         self.rules.permit(&pod)?;
         let content = self.rules.content(&pod, self.parents.of(&pod.node).await?);
         let wanted = wanted(self.id(&pod.key.uid), &content);
-        let created = self.write("BatchCreateEntry", &wanted).await?;
-        let status = match judge(created, &wanted) {
+        let standing = self.ensure(&wanted).await?;
+        if standing == Standing::Bound {
+            self.known().note(&wanted.id, (), short(&wanted));
+        }
+        Ok(standing)
+    }
+
+    async fn ensure(&self, wanted: &Entry) -> Result<Standing, IssueError> {
+        let created = self.write("BatchCreateEntry", wanted).await?;
+        let status = match judge(created, wanted) {
             Made::Standing(standing) => return Ok(standing),
-            Made::Foreign(id) => return Err(foreign(&wanted, &id)),
+            Made::Foreign(id) => return Err(foreign(wanted, &id)),
             Made::Look(status) => status,
         };
         let Some(there) = self.find(&wanted.id).await? else {
             return Err(IssueError::Later { cause: format!("SPIRE entry {} was not made ({status})", wanted.id) });
         };
-        if same(&there, &wanted) {
+        if same(&there, wanted) {
             return Ok(Standing::Bound);
         }
-        let updated = self.write("BatchUpdateEntry", &wanted).await?;
-        match judge(updated, &wanted) {
+        let updated = self.write("BatchUpdateEntry", wanted).await?;
+        match judge(updated, wanted) {
             Made::Standing(standing) => {
                 tracing::info!(
                     component = "identity",
@@ -113,7 +125,7 @@ impl SpireServer {
                 );
                 Ok(standing)
             }
-            Made::Foreign(id) => Err(foreign(&wanted, &id)),
+            Made::Foreign(id) => Err(foreign(wanted, &id)),
             Made::Look(status) => {
                 Err(IssueError::Later { cause: format!("SPIRE entry {} was not replaced ({status})", wanted.id) })
             }
@@ -142,7 +154,9 @@ impl SpireServer {
     }
 
     async fn release_pod(&self, pod: PodKey) -> Result<(), IssueError> {
-        match self.delete(vec![self.id(&pod.uid)]).await?.first() {
+        let id = self.id(&pod.uid);
+        self.known().forget(&id);
+        match self.delete(vec![id]).await?.first() {
             None => Ok(()),
             Some((id, status)) => {
                 Err(IssueError::Later { cause: format!("SPIRE entry {id} was not deleted: {status}") })
@@ -150,15 +164,28 @@ impl SpireServer {
         }
     }
 
-    async fn sweep_entries(&self, live: Vec<PodKey>) -> Result<usize, IssueError> {
-        let mut without_pod = self.list().await?;
+    async fn sweep_entries(&self, live: Vec<PodKey>) -> Result<Swept, IssueError> {
+        let moment = self.known().moment();
+        let mut listed = self.list().await?;
+        let mut amiss = Vec::new();
         for pod in live {
-            without_pod.remove(&self.id(&pod.uid));
+            let id = self.id(&pod.uid);
+            if self.known().is_amiss(&id, moment, listed.remove(&id)) {
+                amiss.push(pod);
+            }
         }
+        let without_pod = listed.into_keys().collect();
         let twice = self.orphans.lock().unwrap_or_else(PoisonError::into_inner).again(without_pod);
+        Ok(Swept { removed: self.delete_all(&twice).await?, amiss })
+    }
+
+    async fn delete_all(&self, orphans: &[String]) -> Result<usize, IssueError> {
         let mut gone = 0;
-        for ids in twice.chunks(BATCH) {
+        for ids in orphans.chunks(BATCH) {
             let failed = self.delete(ids.to_vec()).await?;
+            for id in ids {
+                self.known().forget(id);
+            }
             gone += ids.len() - failed.len().min(ids.len());
             for (id, status) in failed {
                 tracing::warn!(component = "identity", entry = id, "a stale SPIRE entry stays: {status}");
@@ -170,26 +197,30 @@ impl SpireServer {
         Ok(gone)
     }
 
-    /// The ids of our entries: all of them, or an error. One that somebody changed so that it selects another container is
-    /// not among them; it goes with its Pod ([`IdentityIssuer::release`]).
-    async fn list(&self) -> Result<BTreeSet<String>, IssueError> {
+    /// What our entries say in short, by id: all of them, or an error. One that somebody changed so that it selects another
+    /// container is not among them, as if it were gone.
+    async fn list(&self) -> Result<BTreeMap<String, u64>, IssueError> {
         let selectors = vec![on_wire(&Selector::of_container())];
         let by_selectors = Some(SelectorMatch { selectors, r#match: SelectorMatch::SUPERSET });
         let mut request = ListRequest {
             filter: Some(Filter { by_selectors }),
-            output_mask: Some(OnlyIds {}),
             page_size: i32::try_from(PAGE).unwrap_or(i32::MAX),
             page_token: String::new(),
         };
-        let mut ours = BTreeSet::new();
+        let mut ours = BTreeMap::new();
         loop {
             let page: ListResponse = self.call("ListEntries", request.clone()).await?;
-            ours.extend(page.entries.into_iter().map(|entry| entry.id).filter(|id| id.starts_with(&self.prefix)));
+            let found = page.entries.into_iter().filter(|entry| entry.id.starts_with(&self.prefix));
+            ours.extend(found.map(|entry| (entry.id.clone(), short(&entry))));
             if page.next_page_token.is_empty() {
                 return Ok(ours);
             }
             request.page_token = page.next_page_token;
         }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known<()>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn call<Q, A>(&self, method: &str, request: Q) -> Result<A, IssueError>
@@ -235,7 +266,7 @@ impl IdentityIssuer for SpireServer {
         self.release_pod(pod).boxed()
     }
 
-    fn sweep(&self, live: Vec<PodKey>) -> BoxFuture<'_, Result<usize, IssueError>> {
+    fn sweep(&self, live: Vec<PodKey>) -> BoxFuture<'_, Result<Swept, IssueError>> {
         self.sweep_entries(live).boxed()
     }
 }
@@ -257,11 +288,18 @@ fn on_wire(selector: &Selector) -> wire::Selector {
 }
 
 fn same(there: &Entry, wanted: &Entry) -> bool {
-    let mut there = there.clone();
-    let mut wanted = wanted.clone();
-    there.selectors.sort();
-    wanted.selectors.sort();
-    there == wanted
+    in_order(there) == in_order(wanted)
+}
+
+/// With the order of its selectors, which says nothing, always the same.
+fn in_order(entry: &Entry) -> Entry {
+    let mut entry = entry.clone();
+    entry.selectors.sort();
+    entry
+}
+
+fn short(entry: &Entry) -> u64 {
+    known::short(&prost::Message::encode_to_vec(&in_order(entry)))
 }
 
 /// What a write brought.

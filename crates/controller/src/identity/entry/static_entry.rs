@@ -8,13 +8,14 @@
 //! | the server takes the object and SPIRE does not | the status says no more than [`object::judge`] makes of it; all that can be known before is checked before (NEW-76) |
 //! | a delete names the UID and finds another object | that one is not ours to delete: looked at anew |
 //! | a list fails, or ends early | nothing is deleted, and nothing is counted |
+//! | somebody deletes or changes an object of a Pod that runs | the next sweep tells, and whoever asks for it again has it put right |
 //! | the list of what an earlier process left fails | each object is asked for by itself, as later |
 
 mod object;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,9 +30,10 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::content::EntryRules;
+use super::known::Known;
 use super::orphans::Orphans;
 use super::parent::Parents;
-use super::{BoundPod, IdentityIssuer, IssueError, PodKey, Standing};
+use super::{BoundPod, IdentityIssuer, IssueError, PodKey, Standing, Swept};
 use crate::kubernetes::{Cluster, Refusal, RefusalKind, only_this};
 use object::Found;
 
@@ -47,12 +49,19 @@ pub(super) struct StaticEntries {
     class: String,
     rules: EntryRules,
     parents: Parents,
-    /// The UIDs of the objects that this process wrote or compared, by name. It saves a look: who is not in it may be there.
-    known: Mutex<BTreeMap<String, String>>,
+    /// With the UIDs of the objects. It saves a look as well.
+    known: Mutex<Known<String>>,
     /// What an earlier process left, read once and as a whole: asking for each would be two calls for each of the thousands
     /// of Pods that a start may find.
     left: OnceCell<Mutex<Left>>,
     orphans: Mutex<Orphans>,
+}
+
+/// What is kept of an object that a list showed.
+struct Listed {
+    uid: String,
+    /// In short; nothing that counts of one that is being deleted.
+    said: Option<u64>,
 }
 
 /// Objects as a list showed them, by name.
@@ -86,7 +95,7 @@ impl StaticEntries {
         let content = self.rules.content(&pod, self.parents.of(&pod.node).await?);
         let wanted = object::wanted(&pod, &content, &self.class, &self.instance);
         let name = object::name(&pod.key);
-        let is_known = self.known().contains_key(&name);
+        let is_known = self.known().contains(&name);
         if !is_known && let Some(there) = self.left_behind(&name).await {
             return self.compare(&name, there, wanted).await;
         }
@@ -96,7 +105,7 @@ impl StaticEntries {
         match self.find(&name).await? {
             Some(there) => self.compare(&name, there, wanted).await,
             None => {
-                self.known().remove(&name);
+                self.known().forget(&name);
                 let made = self.create(&name, &wanted).await?;
                 made.ok_or_else(|| later(&name, "it came and went"))
             }
@@ -150,7 +159,7 @@ impl StaticEntries {
 
     async fn release_pod(&self, pod: PodKey) -> Result<(), IssueError> {
         let name = object::name(&pod);
-        let known = self.known().remove(&name);
+        let known = self.known().forget(&name);
         if let Some(left) = self.left.get() {
             left.lock().unwrap_or_else(PoisonError::into_inner).objects.remove(&name);
         }
@@ -178,17 +187,29 @@ impl StaticEntries {
         }
     }
 
-    async fn sweep_entries(&self, live: Vec<PodKey>) -> Result<usize, IssueError> {
+    async fn sweep_entries(&self, live: Vec<PodKey>) -> Result<Swept, IssueError> {
+        let moment = self.known().moment();
         let ours = self.list().await?;
-        let live: BTreeSet<String> = live.iter().map(object::name).collect();
-        let without_pod = ours.iter().filter(|(name, _)| !live.contains(name)).map(|(_, uid)| uid.clone()).collect();
+        let mut live: BTreeMap<String, PodKey> = live.into_iter().map(|pod| (object::name(&pod), pod)).collect();
+        let without_pod = ours.iter().filter(|(name, _)| !live.contains_key(*name));
+        let without_pod = without_pod.map(|(_, listed)| listed.uid.clone()).collect();
         let twice = self.orphans.lock().unwrap_or_else(PoisonError::into_inner).again(without_pod);
+        {
+            let known = self.known();
+            live.retain(|name, _| known.is_amiss(name, moment, ours.get(name).and_then(|listed| listed.said)));
+        }
+        let removed = self.delete_all(ours.into_iter().filter(|(_, listed)| twice.contains(&listed.uid))).await;
+        Ok(Swept { removed, amiss: live.into_values().collect() })
+    }
+
+    /// Those that go.
+    async fn delete_all(&self, orphans: impl Iterator<Item = (String, Listed)>) -> usize {
         let mut gone = 0;
-        for (name, uid) in ours.iter().filter(|(_, uid)| twice.contains(uid)) {
-            match self.delete(name, uid).await {
+        for (name, Listed { uid, .. }) in orphans {
+            match self.delete(&name, &uid).await {
                 Ok(true) => {
                     gone += 1;
-                    self.known().remove(name);
+                    self.known().forget(&name);
                     tracing::info!(component = "identity", entry = name, "removed stale SPIRE entry");
                 }
                 Ok(false) => {}
@@ -198,7 +219,7 @@ impl StaticEntries {
                 }
             }
         }
-        Ok(gone)
+        gone
     }
 
     /// An object that an earlier process made. What it says is compared, and what is written over it names its version, so
@@ -216,9 +237,13 @@ impl StaticEntries {
         left.objects.remove(name)
     }
 
-    /// Every object of ours by name and UID: the whole list, or an error.
-    async fn list(&self) -> Result<BTreeSet<(String, String)>, IssueError> {
-        let named = |there: DynamicObject| Some((there.metadata.name?, there.metadata.uid?));
+    /// Every object of ours by name: the whole list, or an error.
+    async fn list(&self) -> Result<BTreeMap<String, Listed>, IssueError> {
+        let named = |there: DynamicObject| {
+            let stays = there.metadata.deletion_timestamp.is_none();
+            let said = stays.then(|| object::short(&there));
+            Some((there.metadata.name?, Listed { uid: there.metadata.uid?, said }))
+        };
         Ok(self.objects().await?.into_iter().filter_map(named).collect())
     }
 
@@ -248,11 +273,11 @@ impl StaticEntries {
 
     fn note(&self, name: &str, there: &DynamicObject) {
         if let Some(uid) = &there.metadata.uid {
-            self.known().insert(name.to_owned(), uid.clone());
+            self.known().note(name, uid.clone(), object::short(there));
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+    fn known(&self) -> MutexGuard<'_, Known<String>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -270,7 +295,7 @@ impl IdentityIssuer for StaticEntries {
         self.release_pod(pod).boxed()
     }
 
-    fn sweep(&self, live: Vec<PodKey>) -> BoxFuture<'_, Result<usize, IssueError>> {
+    fn sweep(&self, live: Vec<PodKey>) -> BoxFuture<'_, Result<Swept, IssueError>> {
         self.sweep_entries(live).boxed()
     }
 }

@@ -13,6 +13,14 @@ pub(super) const QUESTIONS: &[Question] = &[
     Question { name: "What of a Pod can be changed?", ask: |bench| Box::pin(changed(bench)) },
     Question { name: "Who writes the status of a Pod?", ask: |bench| Box::pin(status(bench)) },
     Question { name: "What is told when a quota is used up?", ask: |bench| Box::pin(quota(bench)) },
+    Question {
+        name: "What is told when a quota of Secrets is used up?",
+        ask: |bench| Box::pin(quota_of_secrets(bench, "secrets")),
+    },
+    Question {
+        name: "What is told when a count of Secrets is used up?",
+        ask: |bench| Box::pin(quota_of_secrets(bench, "count/secrets")),
+    },
 ];
 
 async fn refused(bench: &mut Bench<'_>) -> anyhow::Result<()> {
@@ -87,10 +95,24 @@ async fn status(bench: &mut Bench<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn quota(bench: &mut Bench<'_>) -> anyhow::Result<()> {
-    let quota = json!({"metadata": {"name": "executors"}, "spec": {"hard": {"pods": "1"}}});
+async fn limit(bench: &mut Bench<'_>, key: &str) -> anyhow::Result<()> {
+    let quota = json!({"metadata": {"name": "executors"}, "spec": {"hard": {key: "1"}}});
     bench.client.post(&bench.core("resourcequotas"), &quota).await?;
-    bench.until(&bench.core("resourcequotas/executors"), |reply| reply.body["status"]["hard"]["pods"] == "1").await?;
+    bench.until(&bench.core("resourcequotas/executors"), |reply| reply.body["status"]["hard"][key] == "1").await?;
+    Ok(())
+}
+
+async fn quota_of_secrets(bench: &mut Bench<'_>, key: &str) -> anyhow::Result<()> {
+    limit(bench, key).await?;
+    for name in ["a", "b"] {
+        let reply = bench.client.post(&bench.core("secrets"), &bench.secret(name, json!({}))).await?;
+        bench.note(name, &reply, &["/metadata/name"]);
+    }
+    Ok(())
+}
+
+async fn quota(bench: &mut Bench<'_>) -> anyhow::Result<()> {
+    limit(bench, "pods").await?;
     for name in ["a", "b"] {
         let reply = bench.client.post(&bench.core("pods"), &bench.pod(name)).await?;
         bench.note(name, &reply, &["/metadata/name"]);

@@ -191,7 +191,10 @@ fn mounts(container: &Value, place: &str, problems: &mut Vec<String>) {
         if [IDENTITY_VOLUME, SECRET_VOLUME].contains(&name) {
             problems.push(format!("{place}: the volume {name} is ours; take it out"));
         }
-        let path = format!("/{}/", path.trim_matches('/'));
+        // A runtime cleans the path before it mounts there.
+        let path: String =
+            path.split('/').filter(|part| !["", "."].contains(part)).map(|part| format!("/{part}")).collect();
+        let path = format!("{path}/");
         let near = |ours: &str| path.starts_with(&format!("{ours}/")) || format!("{ours}/").starts_with(&path);
         let at = |ours: &str| format!("{ours}/").starts_with(&path);
         if path.contains("/../") || near(SOCKETS) || near(SECRETS) || at(HOME) || at(TMP) {

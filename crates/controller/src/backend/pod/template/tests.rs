@@ -43,6 +43,36 @@ fn fixed_fields_are_refused() {
     refused("metadata: {annotations: {karpenter.sh/do-not-disrupt: \"false\"}}", "karpenter.sh/do-not-disrupt");
 }
 
+/// NEW-68, F68, T51: a place that is ours is known however it is written, and one that only looks like it is free.
+#[test]
+fn a_path_is_read_as_it_is_mounted() {
+    let mounts = |path: &str| {
+        format!("spec: {{containers: [{{name: executor, volumeMounts: [{{name: v, mountPath: {path}}}]}}]}}")
+    };
+    for path in [
+        "/run//gitea-dynamic-runner",
+        "/run/./spire",
+        "//run/spire/./agent-sockets//spire-agent.sock",
+        "/./home/runner/.",
+        "/.",
+        "/",
+        "/x/../run",
+        "/x/..",
+        "tmp",
+    ] {
+        refused(&mounts(path), "would be hidden");
+    }
+    for path in [
+        "/run/spire-of-ours",
+        "/run/spire/agent-sockets-of-ours",
+        "/run/.spire",
+        "/cache//of/./jobs",
+        "/home/runner/.cache",
+    ] {
+        PodTemplate::parse(&mounts(path)).unwrap();
+    }
+}
+
 /// NEW-68, NEW-69, F66, F67, T51: nothing that a template may have gets around a fixed field: no token of the cluster, no
 /// folder of the node, no confinement or group taken away.
 #[test]

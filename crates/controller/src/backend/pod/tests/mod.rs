@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod cares;
+mod entries;
 mod lives;
 mod others;
+mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -24,12 +26,14 @@ use super::*;
 pub(super) use crate::backend::samples::{launch_of, name, state, state_after_nudge, until};
 use crate::backend::{ExecutorState, contract, samples};
 use crate::config::{ClusterAccess, SpiffeVolume};
-use crate::identity::entry::{BoundPod, IssueError, PodKey, Standing};
+use crate::identity::entry::{BoundPod, IssueError, PodKey, Standing, Swept};
 
 /// An issuer that remembers what it was asked for.
 #[derive(Default)]
 pub(super) struct Issuer {
     pub(super) bound: Mutex<BTreeMap<PodKey, BoundPod>>,
+    /// Every one that it ever bound.
+    written: Mutex<BTreeSet<PodKey>>,
     pub(super) released: Mutex<Vec<PodKey>>,
     pub(super) answers: Mutex<Vec<Result<Standing, IssueError>>>,
     pub(super) sweeps: Mutex<Vec<BTreeSet<PodKey>>>,
@@ -39,6 +43,7 @@ impl IdentityIssuer for Issuer {
     fn bind(&self, pod: BoundPod) -> BoxFuture<'_, Result<Standing, IssueError>> {
         let answer = self.answers.lock().unwrap().pop().unwrap_or(Ok(Standing::Bound));
         if answer.is_ok() {
+            self.written.lock().unwrap().insert(pod.key.clone());
             self.bound.lock().unwrap().insert(pod.key.clone(), pod);
         }
         futures::future::ready(answer).boxed()
@@ -50,9 +55,11 @@ impl IdentityIssuer for Issuer {
         futures::future::ready(Ok(())).boxed()
     }
 
-    fn sweep(&self, live: Vec<PodKey>) -> BoxFuture<'_, Result<usize, IssueError>> {
+    fn sweep(&self, live: Vec<PodKey>) -> BoxFuture<'_, Result<Swept, IssueError>> {
+        let (written, bound) = (self.written.lock().unwrap(), self.bound.lock().unwrap());
+        let amiss = live.iter().filter(|key| written.contains(key) && !bound.contains_key(key)).cloned().collect();
         self.sweeps.lock().unwrap().push(live.into_iter().collect());
-        futures::future::ready(Ok(0)).boxed()
+        futures::future::ready(Ok(Swept { removed: 0, amiss })).boxed()
     }
 }
 

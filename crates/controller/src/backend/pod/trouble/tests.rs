@@ -258,6 +258,30 @@ fn going_pods() {
     let disrupted = |reason: &str| json!([{"type": "DisruptionTarget", "status": "True", "reason": reason}]);
     let late = going(ours.clone(), disrupted("EvictionByEvictionAPI"), "2026-01-02T03:03:05Z");
     fails(0, &late, &[], Reason::ExecutorDeleted, "EvictionByEvictionAPI");
-    let lost = going(ours, disrupted("DeletionByTaintManager"), NOW);
-    fails(0, &lost, &[], Reason::NodeLost, "n1 is lost");
+}
+
+/// NEW-66, NEW-73, F62: a taint takes a Pod off a node that its operator empties, where its executor may say its end as in any
+/// drain, and off one that is silent, which the node controller says of the Pod. A kubelet that does not end it in time is
+/// silent, too.
+#[test]
+fn a_taint_is_no_lost_node() {
+    let mut record = crate::backend::pod::tests::record(7);
+    let unclaimed = json!({"labels": record.labels(), "annotations": record.annotations()});
+    record.claim = Some(domain::metadata::Claim { at: NOW.parse().unwrap(), log_shift: 0 });
+    let ours = json!({"labels": record.labels(), "annotations": record.annotations()});
+    let message = "Taint manager: deleting due to NoExecute taint";
+    let tainted =
+        json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": message});
+    let ready = |status: &str, reason: &str| json!([tainted, {"type": "Ready", "status": status, "reason": reason}]);
+    for (status, reason) in [("True", ""), ("False", "ContainersNotReady")] {
+        let drained = going(ours.clone(), ready(status, reason), NOW);
+        assert_eq!(after(0, &drained, &[]), ExecutorState::Running, "{status} {reason}");
+        fails(0, &going(unclaimed.clone(), ready(status, reason), NOW), &[], Reason::ExecutorDeleted, message);
+    }
+    fails(0, &going(ours.clone(), ready("False", ""), NOW), &[], Reason::NodeLost, "n1 is lost");
+    let late = going(ours, ready("True", ""), "2026-01-02T03:03:05Z");
+    fails(0, &late, &[], Reason::NodeLost, "n1 is lost");
+    let ended = |reason: &str| terminated("Failed", 143, reason, json!({"conditions": [tainted]}));
+    fails(0, &ended("Error"), &[], Reason::ExecutorEvicted, message);
+    fails(0, &ended("ContainerStatusUnknown"), &[], Reason::NodeLost, message);
 }

@@ -22,7 +22,7 @@ impl Socket {
     }
 
     async fn all(&self) -> Vec<Entry> {
-        let request = ListRequest { filter: None, output_mask: None, page_size: 0, page_token: String::new() };
+        let request = ListRequest { filter: None, page_size: 0, page_token: String::new() };
         let answer: ListResponse = self.of("x").call("ListEntries", request).await.unwrap();
         assert_eq!(answer.next_page_token, "");
         answer.entries
@@ -54,6 +54,14 @@ impl Site for Socket {
             (entry.x509_svid_ttl, entry.admin, entry.hint) = (7, true, "other".to_owned());
             let edited = issuer.write("BatchUpdateEntry", &entry).await.unwrap();
             assert_eq!(edited.entry, Some(entry));
+        }
+        .boxed()
+    }
+
+    fn lose(&self, pod: PodKey) -> BoxFuture<'_, ()> {
+        async move {
+            let issuer = self.of("one");
+            assert!(issuer.delete(vec![issuer.id(&pod.uid)]).await.unwrap().is_empty());
         }
         .boxed()
     }
@@ -107,8 +115,8 @@ async fn many_are_swept(socket: &Socket) {
     }
     assert_eq!(issuer.list().await.unwrap().len(), 2 * PAGE + 1);
     let live = vec![pod("3").key];
-    assert_eq!(issuer.sweep(live.clone()).await.unwrap(), 0);
-    assert_eq!(issuer.sweep(live).await.unwrap(), 2 * PAGE);
+    assert_eq!(issuer.sweep(live.clone()).await.unwrap().removed, 0);
+    assert_eq!(issuer.sweep(live).await.unwrap().removed, 2 * PAGE);
     issuer.release(pod("3").key).await.unwrap();
     assert!(socket.all().await.is_empty());
 }

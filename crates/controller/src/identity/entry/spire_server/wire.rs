@@ -65,10 +65,6 @@ pub(super) struct Entry {
     pub(super) hint: String,
 }
 
-/// `spire.api.types.EntryMask` with nothing in it: answers then carry the ids of entries and no more.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub(super) struct OnlyIds {}
-
 /// `spire.api.types.Status`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct Status {
@@ -137,13 +133,11 @@ pub(super) struct DeleteResult {
     pub(super) id: String,
 }
 
-/// `ListEntriesRequest`.
+/// `ListEntriesRequest`, without a mask: answers carry all that an entry says.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct ListRequest {
     #[prost(message, optional, tag = "1")]
     pub(super) filter: Option<Filter>,
-    #[prost(message, optional, tag = "2")]
-    pub(super) output_mask: Option<OnlyIds>,
     #[prost(int32, tag = "3")]
     pub(super) page_size: i32,
     #[prost(string, tag = "4")]

@@ -1,11 +1,12 @@
 //! The object itself: what it is to say, and what one that is there means. Nothing is called here.
 
 use domain::id::InstanceId;
-use domain::metadata::{Map, entry};
+use domain::metadata::{Map, PREFIX, entry};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
 use super::super::content::Content;
+use super::super::known;
 use super::super::{BoundPod, PodKey, Standing};
 
 /// The resource.
@@ -61,6 +62,12 @@ pub(super) fn judge(there: &DynamicObject, wanted: &DynamicObject, instance: &In
         return Found::Same(standing(&there.data["status"]));
     }
     Found::Other
+}
+
+/// What an object says of all that [`judge`] compares, in short.
+pub(super) fn short(object: &DynamicObject) -> u64 {
+    let labels: Vec<_> = labels(object).into_iter().filter(|(key, _)| key.starts_with(PREFIX)).collect();
+    known::short(&(labels, Value::Object(said(&object.data["spec"])).to_string()))
 }
 
 /// The labels of an object.
@@ -120,8 +127,6 @@ fn go_duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
-    use domain::metadata::PREFIX;
-
     use super::super::super::tests::{pod, rules};
     use super::*;
     use crate::identity::entry::content::AgentId;
