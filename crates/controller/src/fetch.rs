@@ -29,7 +29,7 @@ use crate::clock;
 use crate::gitea::{Declared, Gitea, GiteaError, Lane, Trouble};
 use crate::grants;
 use crate::ops::Ops;
-use crate::queue::{Disposition, Message, Queue, QueueError};
+use crate::queue::{Disposition, Key, Message, Published, Queue, QueueError};
 use crate::sealing::Sealing;
 use crate::telemetry::events::{AssignmentEvent, Detail, Subject, assignment_transition, scheduler_error};
 use admission::came_before;
@@ -244,7 +244,7 @@ impl Fetch {
     }
 
     async fn publish(&self, message: &Message) -> Result<(), QueueError> {
-        match self.queue.publish(message.clone()).await {
+        match self.store(message).await {
             Ok(_new_or_the_same) => {
                 self.board.apply(message.id, Event::Persisted);
                 Ok(())
@@ -259,6 +259,25 @@ impl Fetch {
                 self.board.apply(message.id, Event::WaitsFor { what: format!("room in the queue: {error}") });
                 Err(error)
             }
+        }
+    }
+
+    /// Of one number that task is genuine which Gitea handed out last (NEW-3): what else lies there gives way, or whoever may
+    /// write to the queue could keep a task out of it (NEW-35). Not for a task that was replaced meanwhile, nor when another
+    /// process may lead.
+    async fn store(&self, message: &Message) -> Result<Published, QueueError> {
+        let stored = self.queue.publish(message.clone()).await;
+        let is_last = || self.board.card(message.id).is_some_and(|card| card.digest == message.digest);
+        match stored {
+            Err(QueueError::Conflict { id, stored: other, .. }) if self.board.may_decide() && is_last() => {
+                scheduler_error(&format!(
+                    "{id}: the queue has a message of another payload ({other}); it is taken out"
+                ));
+                let other = Key { id, digest: other };
+                self.queue.settle(other, Disposition::Reject { reason: Reason::Superseded }).await?;
+                self.queue.publish(message.clone()).await
+            }
+            stored => stored,
         }
     }
 

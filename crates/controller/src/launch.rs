@@ -20,7 +20,7 @@ use domain::envelope::Opened;
 use domain::id::{AssignmentId, Backend as Kind, InstanceId, PayloadDigest};
 use domain::lifecycle::{Event, MessageWant, Settlement};
 use domain::policy::Shares;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -213,12 +213,14 @@ impl Launch {
         self.capacity.saturating_sub(self.board.occupancy().executors)
     }
 
-    /// Each is several calls to the queue, and tasks that wait for a slot wait for all of them.
+    /// Each is several calls to the queue, and tasks that wait for a slot wait for all of them. What cannot be settled holds up
+    /// nothing else: a queue that has no room for a record must be able to empty itself.
     async fn settle_all(&self) -> Result<(), QueueError> {
         let wanted = self.board.views_that(|wants| wants.message.is_some()).into_iter();
         let wanted = wanted.filter_map(|view| Some((view.wants.message.clone()?, view)));
         let settling = stream::iter(wanted).map(|(want, view)| async move { self.settle(&view, want).await });
-        settling.buffer_unordered(AT_ONCE).try_collect().await
+        let settled: Vec<_> = settling.buffer_unordered(AT_ONCE).collect().await;
+        settled.into_iter().collect()
     }
 
     async fn settle(&self, view: &View, want: MessageWant) -> Result<(), QueueError> {

@@ -234,6 +234,26 @@ async fn a_message_that_does_not_open_gives_way() {
     assert!(waiting[0].digest == domain::id::PayloadDigest::of(&task), "the older one is still there");
 }
 
+/// NEW-3, NEW-35, F29: a message that lies under the number of a task, and of which nobody here has heard, keeps the task out of
+/// the queue as little.
+#[tokio::test]
+async fn a_message_that_was_there_before_gives_way() {
+    let double = Double::start().await;
+    let credential = double.register("runner", ["self-hosted", "local"]);
+    let dir = tempfile::tempdir().unwrap();
+    double.push_one(JobSpec::new("next").runs_on(["local"]));
+    let Rooms { fetch, stop, .. } = &rooms(&double, &credential, dir.path()).await;
+    let task = fetch.gitea.fetch_task(0).await.unwrap().task.unwrap();
+    let id = AssignmentId::of(task_id(&task).unwrap());
+    let digest = domain::id::PayloadDigest::of(b"somebody else's");
+    let message = Message { id, digest, backend: LOCAL, body: b"sealed by nobody".to_vec() };
+    assert_eq!(fetch.queue.publish(message).await, Ok(Published::New));
+    fetch.accept(task.clone(), stop).await;
+    let waiting = fetch.queue.list(LOCAL).await.unwrap();
+    assert!(matches!(&waiting[..], [only] if only.digest == domain::id::PayloadDigest::of(&task)));
+    assert_eq!(*fetch.board.view(id).unwrap().life.phase(), domain::lifecycle::Phase::Waiting);
+}
+
 /// NEW-15, NEW-9, SCH-6: while a task cannot be written no other one is fetched, which a crash would lose with it;
 /// afterwards both are there.
 #[tokio::test]

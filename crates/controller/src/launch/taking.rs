@@ -9,6 +9,7 @@ use domain::lifecycle::Event;
 use super::Launch;
 use crate::queue::unopened::RETRY;
 use crate::queue::{Delivery, Disposition, Key, QueueError};
+use crate::sealing::Unopenable;
 
 impl Launch {
     /// Takes messages as long as there are slots and somebody who may have one; what is not started stays in `in_hand`, also
@@ -40,8 +41,8 @@ impl Launch {
         let Opened { assignment, task } = match self.open(delivery.id, &delivery.body) {
             Ok(opened) => opened,
             Err(closed) => {
+                self.tell_closed(&delivery.key(), &closed).await?;
                 let at = self.board.now().saturating_add(RETRY).unwrap_or_else(|_| self.board.now());
-                self.board.apply(delivery.id, Event::WaitsFor { what: format!("a key that opens it: {closed}") });
                 self.queue.settle(delivery.key(), Disposition::Retry { at, error: closed.to_string() }).await?;
                 return Ok(true);
             }
@@ -59,5 +60,17 @@ impl Launch {
         let this = Arc::clone(self);
         self.tracker.spawn(async move { this.launch(assignment, task, epoch, delivery.attempts).await });
         Ok(true)
+    }
+
+    /// On the page of the task whose message it is. One that nobody here has heard of came after the queue was read, and is kept
+    /// like those that were there: whoever wrote it may have chosen the number of somebody else's task (NEW-35, NEW-38).
+    async fn tell_closed(&self, message: &Key, closed: &Unopenable) -> Result<(), QueueError> {
+        if self.board.message(message.id).as_ref() == Some(message) {
+            self.board.apply(message.id, Event::WaitsFor { what: format!("a key that opens it: {closed}") });
+            return Ok(());
+        }
+        let row = self.queue.list(self.kind).await?.into_iter().find(|row| row.key() == *message);
+        row.iter().for_each(|row| self.keep_closed(row, closed));
+        Ok(())
     }
 }

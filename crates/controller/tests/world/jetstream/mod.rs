@@ -2,12 +2,14 @@
 //! not depend on the kind of queue is shown by the other modules, on either.
 
 mod foreign;
+mod forged;
 mod logins;
 mod migration;
 mod outages;
 mod pins;
 mod replicas;
 mod room;
+mod waiting;
 
 use testkit::gitea::{JobId, Method};
 use testkit::world::{Plan, SOON, World, job};
