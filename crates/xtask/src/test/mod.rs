@@ -148,7 +148,7 @@ fn test_targets(names: &[&str]) -> Vec<String> {
 }
 
 /// How many mutations a check of a change tries.
-const MUTATIONS: usize = 5;
+const MUTATIONS: usize = 3;
 
 /// What soak and crash matrix are run with: everything on this host, and then one side after the other elsewhere.
 const ON_THIS_HOST: Sides = Sides { queue: QueueKind::Embedded, backend: BackendKind::Local };
