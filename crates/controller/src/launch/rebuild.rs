@@ -41,7 +41,8 @@ impl Launch {
 
     /// A former leader that could not reach the queue may bring the task that it had in memory only after we have read what
     /// there was. Nobody pulls for a task that he does not know, and nobody else gives it a sign of life. What was settled
-    /// before this reading is not found by it, and nothing is settled beside it.
+    /// before this reading is not found by it, and nothing is settled beside it. What does not open is found as well, whoever
+    /// wrote it.
     pub(super) async fn find_late(&self) -> Result<(), QueueError> {
         for row in self.queue.list(self.kind).await? {
             if self.board.view(row.id).is_none() && !self.unopened.holds(&row) {
@@ -70,17 +71,9 @@ impl Launch {
                 self.board.supersede(row.id, Some(Card::of_assignment(&assignment)), self.lane(row.id), life);
             }
             Ok(opened) => self.make_known(&opened.assignment, row.attempts, row.last_error),
-            Err(closed) => self.keep_closed(&row, &closed),
-        }
-    }
-
-    /// What does not open is nobody's: counted, shown, and set aside in the end (NEW-38); unless its number is proven, and no
-    /// other life has it.
-    pub(super) fn keep_closed(&self, row: &Waiting, closed: &Unopenable) {
-        if closed.proven && !self.is_older_life(row.id, &row.digest) {
-            self.make_known_unopened(row, closed);
-        } else {
-            self.unopened.found(row, closed.class);
+            // Nobody's: counted, shown, and set aside in the end (NEW-38); unless its number is proven, and no other life has it.
+            Err(closed) if closed.proven && !is_newer => self.make_known_unopened(&row, &closed),
+            Err(closed) => self.unopened.found(&row, closed.class),
         }
     }
 

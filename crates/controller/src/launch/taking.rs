@@ -41,7 +41,7 @@ impl Launch {
         let Opened { assignment, task } = match self.open(delivery.id, &delivery.body) {
             Ok(opened) => opened,
             Err(closed) => {
-                self.tell_closed(&delivery.key(), &closed).await?;
+                self.tell_closed(&delivery.key(), &closed);
                 let at = self.board.now().saturating_add(RETRY).unwrap_or_else(|_| self.board.now());
                 self.queue.settle(delivery.key(), Disposition::Retry { at, error: closed.to_string() }).await?;
                 return Ok(true);
@@ -62,15 +62,11 @@ impl Launch {
         Ok(true)
     }
 
-    /// On the page of the task whose message it is. One that nobody here has heard of came after the queue was read, and is kept
-    /// like those that were there: whoever wrote it may have chosen the number of somebody else's task (NEW-35, NEW-38).
-    async fn tell_closed(&self, message: &Key, closed: &Unopenable) -> Result<(), QueueError> {
+    /// On the page of the task whose message it is. Of one that nobody here has heard of a reading of the queue tells:
+    /// whoever wrote it may have chosen the number of somebody else's task (NEW-35).
+    fn tell_closed(&self, message: &Key, closed: &Unopenable) {
         if self.board.message(message.id).as_ref() == Some(message) {
             self.board.apply(message.id, Event::WaitsFor { what: format!("a key that opens it: {closed}") });
-            return Ok(());
         }
-        let row = self.queue.list(self.kind).await?.into_iter().find(|row| row.key() == *message);
-        row.iter().for_each(|row| self.keep_closed(row, closed));
-        Ok(())
     }
 }

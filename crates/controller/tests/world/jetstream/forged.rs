@@ -24,10 +24,9 @@ async fn what_is_written_in_advance_stands_in_nobody_s_way() {
     let state = world.ends_as(taken, Status::Success, SOON).await;
     assert_eq!(world.task_of(taken), before + 2, "the number that was written in advance");
     assert!(state.rows().into_iter().all(|row| !row.contains("a key that opens it")), "{:?}", state.rows());
-    let line = "set aside gitea-task-900001: its message did not open";
-    while !world.status().await.1.contains(line) {
-        world.eventually("it is set aside", SOON, |world| set_aside(world)).await;
-    }
+    world.eventually("it is set aside", SOON, set_aside).await;
+    let (_, status) = world.status().await;
+    assert!(status.contains("set aside gitea-task-900001: its message did not open"), "{status}");
     world.finish().await;
 }
 
