@@ -13,8 +13,8 @@ const FETCH_FRESH: Duration = Duration::from_secs(120);
 /// of its life: it is renewed at its half.
 const SVID_MARGIN: Duration = Duration::from_secs(30);
 
-/// It lies where the queue does.
-const IN_DOUBT: &str = "the lease is not confirmed by NATS: nothing is fetched, started or ended until it is";
+/// Who keeps it depends on LEADER_ELECTION.
+const IN_DOUBT: &str = "the lease is not confirmed by its server, NATS or the Kubernetes API: nothing is fetched, started or ended until it is";
 
 /// How often Gitea was heard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -8,7 +8,7 @@ pub enum KeyValueError {
     /// NATS was connected, and this was not answered. It does not answer what a user may not do.
     #[error(
         "lease in the NATS bucket {bucket}: no good answer to {subject} within {} s though connected ({cause}). \
-         The user of this connection needs JetStream, the right to publish to {subject}, and to subscribe to its inbox; \
+         Where that names no reason, the user of this connection needs JetStream, the right to publish to {subject}, and to subscribe to its inbox; \
          give it these, or make the server answer", waited.as_secs_f32()
     )]
     Unanswered {
