@@ -36,14 +36,19 @@ impl Failure {
 impl From<Failure> for QueueError {
     fn from(failure: Failure) -> Self {
         match failure {
+            // Of the stream, the server or the account.
             Failure::Refused {
-                code: ErrorCode::STREAM_STORE_FAILED | ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+                code:
+                    ErrorCode::STREAM_STORE_FAILED
+                    | ErrorCode::STORAGE_RESOURCES_EXCEEDED
+                    | ErrorCode::INSUFFICIENT_RESOURCES
+                    | ErrorCode::ACCOUNT_RESOURCES_EXCEEDED,
                 text,
                 ..
             } => Self::Full {
                 cause: format!("NATS refuses what does not fit any more: {text}"),
-                remedy: "let waiting jobs run, or raise the limits of the stream or of the server's storage; what \
-                             is stored is safe"
+                remedy: "let waiting jobs run, or raise the limits of the stream, of the account or of the server's storage \
+                         (max_file_store); what is stored is safe"
                     .to_owned(),
             },
             Failure::Refused { code: ErrorCode::STREAM_NOT_FOUND, text, .. } => Self::Unusable {

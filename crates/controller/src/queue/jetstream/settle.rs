@@ -27,12 +27,16 @@ impl Inner {
         }
     }
 
-    /// The record first: a message that comes back without it would be tried at once, as if nothing had been.
+    /// The record first: a message that comes back without it would be tried at once, as if nothing had been. Without room for
+    /// it this process remembers the try all the same, and the message is in nobody's hand.
     async fn retry(&self, key: &Key, at: Timestamp, error: String) -> Result<(), QueueError> {
         let Some(tries) = self.shelf().failed(key, at, error) else { return Ok(()) };
         let value = serde_json::to_string(&tries).unwrap_or_default();
         let record = Entry { key: life(key.id, &key.digest), value, at: self.clock.now() };
-        self.records.write(TRIES, &record).await?;
+        match self.records.write(TRIES, &record).await {
+            Ok(()) | Err(QueueError::Full { .. }) => {}
+            Err(error) => return Err(error),
+        }
         self.shelf().recall(key.clone(), tries);
         let pause = Duration::try_from(at.duration_since(self.clock.now())).unwrap_or_default();
         self.put_back(key, pause).await;

@@ -19,21 +19,29 @@ use crate::queue::QueueError;
 const DAY: Duration = Duration::from_hours(24);
 const MONTH: SignedDuration = SignedDuration::from_hours(30 * 24);
 
+/// After what the server told: one look for all that it tells meanwhile.
+const HURRIED: Duration = Duration::from_millis(200);
+
 /// Runs until the stream or the bucket of records is gone.
 pub(super) async fn tend(inner: Arc<Inner>) -> QueueError {
     let (mut looks, mut told) = (interval(inner.pace.look), Instant::now());
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut advisories = inner.worker.listen(&advisories_of(&inner.names.stream)).await;
-    let (mut given_up, mut days) = (BTreeSet::new(), interval(DAY));
+    let (mut given_up, mut days, mut hurried) = (BTreeSet::new(), interval(DAY), false);
     loop {
         tokio::select! {
-            _ = looks.tick() => {}
+            _ = looks.tick() => hurried = false,
             _ = days.tick() => {
                 forget(&inner).await;
                 continue;
             }
             Some(advisory) = advisories.next() => {
-                given_up.extend(heed(&inner, &advisory.subject));
+                let heeded = heed(&inner, &advisory.subject);
+                if heeded != Heeded::Nothing && !hurried {
+                    looks.reset_after(HURRIED.min(inner.pace.look));
+                    hurried = true;
+                }
+                given_up.extend(heeded.given_up());
                 continue;
             }
         }
@@ -124,9 +132,28 @@ fn advisories_of(stream: &str) -> [String; 2] {
     [format!("$JS.EVENT.ADVISORY.STREAM.*.{stream}"), format!("$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.>")]
 }
 
-/// Tells the operator; the backend whose consumer has given a message up, which the next look makes anew.
-fn heed(inner: &Inner, advisory: &str) -> Option<Backend> {
-    let event = Event::read(advisory)?;
+/// What there is to do about an advisory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heeded {
+    Nothing,
+    /// Look at once.
+    Look,
+    /// The same, and this one's consumer is made anew: it has given a message up, which no look at it shows.
+    GivenUp(Backend),
+}
+
+impl Heeded {
+    fn given_up(self) -> Option<Backend> {
+        match self {
+            Self::GivenUp(backend) => Some(backend),
+            Self::Nothing | Self::Look => None,
+        }
+    }
+}
+
+/// Tells the operator.
+fn heed(inner: &Inner, advisory: &str) -> Heeded {
+    let Some(event) = Event::read(advisory) else { return Heeded::Nothing };
     let backend = inner.backends.iter().find(|backend| event.consumer == Some(&inner.names.durable(**backend)));
     match (event.what, backend) {
         ("MAX_DELIVERIES" | "MSG_TERMINATED", Some(backend)) => {
@@ -135,14 +162,16 @@ fn heed(inner: &Inner, advisory: &str) -> Option<Backend> {
                 advisory,
                 "somebody made our consumer give up a message; it is made anew"
             );
-            return Some(*backend);
+            Heeded::GivenUp(*backend)
         }
         // Each message that is put back is told.
-        ("MSG_NAKED" | "CREATED", _) => {}
-        (_, None) if event.consumer.is_some() => {}
-        _ => tracing::warn!(component = "queue", advisory, "NATS tells of the queue"),
+        ("MSG_NAKED" | "CREATED", _) => Heeded::Nothing,
+        (_, None) if event.consumer.is_some() => Heeded::Nothing,
+        _ => {
+            tracing::warn!(component = "queue", advisory, "NATS tells of the queue");
+            Heeded::Look
+        }
     }
-    None
 }
 
 /// `$JS.EVENT.ADVISORY.<STREAM or CONSUMER>.<what>.<stream>[.<consumer>]`.

@@ -38,9 +38,9 @@ async fn killed_for_a_moment() {
     world.finish().await;
 }
 
-/// T43, NEW-47, NEW-15, NEW-40, NEW-131, F34: away for longer than anything waits for an answer. `/readyz` says so, no
+/// T43, NEW-47, NEW-15, NEW-40, NEW-131, CON-5, F34: away for longer than anything waits for an answer. `/readyz` says so, no
 /// task is fetched meanwhile, those that are held stay alive, the one that runs comes to its end, and what waited
-/// afterwards runs once.
+/// afterwards runs once. What fails again and again is logged once, with its backend.
 #[tokio::test]
 async fn away_for_long() {
     let world = on_stream(Plan::capacity(1).set("LOOK_AHEAD", "2")).await;
@@ -55,6 +55,8 @@ async fn away_for_long() {
     assert_eq!((fetches(&world), world.gitea.state(unfetched).task), (fetched, None), "it was asked for a task");
     let gap = world.gitea.largest_gap(world.task_of(waits)).unwrap();
     assert!(gap < SILENT, "silent for {gap:?}");
+    let (log, failed) = (world.log(), r#""backend lifecycle error","component":"lifecycle","backend":"local""#);
+    assert_eq!(log.matches(failed).count(), 1, "a pass fails each second: {log}");
     world.broker().server().await.start_again().await.unwrap();
     world.operators_see("/readyz", SOON, ready).await;
     world.all_succeed(&[waits, unfetched], SOON).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream;
-use async_nats::jetstream::consumer::Info;
+use async_nats::jetstream::consumer::{Info, PullConsumer};
 use connectrpc::ErrorCode;
 use futures::TryStreamExt as _;
 use testkit::gitea::{FaultSpec, Method, Status};
@@ -72,6 +72,7 @@ async fn a_slow_start_is_handed_out_once() {
     world.gitea.fail_next(Method::UpdateTask, away);
     let made = world.executors();
     stays_handed_out(&world, 1, SLOW).await;
+    nobody_else_gets_it(&world).await;
     assert_eq!(world.executors(), made);
     assert!(world.sigterm(SOON).await.success(), "{}", world.log());
     world.restart();
@@ -99,6 +100,15 @@ async fn stays_handed_out(world: &World, times: u64, lasting: Duration) {
         one(&world.executors()).unwrap();
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
+}
+
+/// Another hand finds nothing: what nobody speaks of for too long is given to the next who asks.
+async fn nobody_else_gets_it(world: &World) {
+    let durable = consumer(world).await.unwrap().name;
+    let context = jetstream::new(world.broker().client().await.unwrap());
+    let pulled: PullConsumer = context.get_consumer_from_stream(durable, "CI_RUNNER").await.unwrap();
+    let mut messages = pulled.fetch().max_messages(1).messages().await.unwrap();
+    assert!(messages.try_next().await.unwrap().is_none(), "it is handed out twice");
 }
 
 fn one(executors: &[String]) -> Result<(), String> {

@@ -1,6 +1,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod advisories;
 mod bucket;
+mod filled;
 mod handing_out;
 mod measure;
 mod model;

@@ -68,6 +68,11 @@ impl Hall {
         }
     }
 
+    /// A wire to Gitea.
+    pub(super) async fn cable_to_gitea(&self) -> Cable {
+        Cable::to(self.gitea.address()).await.unwrap()
+    }
+
     /// A wire to NATS.
     pub(super) async fn cable(&self) -> Cable {
         Cable::to(([127, 0, 0, 1], self.broker.port()).into()).await.unwrap()
@@ -97,6 +102,11 @@ impl Hall {
 
     /// The same, of one that reaches NATS by this address.
     pub(super) fn replica_by(&self, nats: &str, name: &str, folder: &str) -> Replica {
+        self.replica_at(nats, &self.gitea.url(), name, folder)
+    }
+
+    /// The same, of one that reaches Gitea by this address.
+    pub(super) fn replica_at(&self, nats: &str, gitea: &str, name: &str, folder: &str) -> Replica {
         let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let state = self.dir.path().join(folder);
         std::fs::create_dir_all(&state).unwrap();
@@ -115,7 +125,7 @@ impl Hall {
         for name in ["PATH", "HOME"] {
             command.env(name, std::env::var_os(name).unwrap_or_default());
         }
-        command.envs(self.settings(nats, &state, facade)).env("OPS_LISTEN", &ops);
+        command.envs(self.settings(nats, &state, facade)).env("OPS_LISTEN", &ops).env("GITEA_INSTANCE_URL", gitea);
         Replica { process: Some(command.spawn().unwrap()), state, facade, ops, log }
     }
 
@@ -144,6 +154,8 @@ impl Hall {
             ("TRUST_DOMAIN", "example.org".to_owned()),
             ("RUNNER_FACADE_LISTEN", format!("127.0.0.1:{facade}")),
             ("RUNNER_FACADE_URL", format!("https://127.0.0.1:{facade}")),
+            // By itself it would be made of Gitea's address.
+            ("INSTANCE_ID", "replicas".to_owned()),
             ("RUNNER_FACADE_SPIFFE_ID", "spiffe://example.org/controller".to_owned()),
             ("RUNNER_FACADE_CAPABILITY_KEY_FILE", file("capability.key", &"c".repeat(64))),
             ("ENVELOPE_KEY_FILE", file("envelope.key", &"e".repeat(64))),
@@ -244,7 +256,12 @@ impl Replica {
 
     /// Waits until it has said this so many times.
     pub(super) async fn tells(&self, what: &str, times: usize) {
-        let end = Instant::now() + SOON;
+        self.tells_within(SOON, what, times).await;
+    }
+
+    /// The same of what takes longer.
+    pub(super) async fn tells_within(&self, limit: Duration, what: &str, times: usize) {
+        let end = Instant::now() + limit;
         while self.log().matches(what).count() < times {
             assert!(Instant::now() < end, "not {times} times {what:?}:\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;

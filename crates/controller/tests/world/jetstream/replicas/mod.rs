@@ -3,6 +3,7 @@
 mod hall;
 mod outages;
 mod secrets;
+mod thieves;
 
 use std::time::{Duration, Instant};
 

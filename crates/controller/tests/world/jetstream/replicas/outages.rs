@@ -1,4 +1,4 @@
-//! NATS is away for whoever leads: for everybody, or for him alone.
+//! NATS is away for whoever leads: for everybody, or for him alone; or Gitea is, for him alone.
 
 use std::time::Duration;
 
@@ -144,5 +144,38 @@ async fn a_task_in_memory_only_is_handed_over() {
     assert!(first.log().contains("scheduler leadership lost"), "{}", first.log());
     hall.ends_well(late).await;
     assert_eq!(hall.desk.told(hall.task_of(late), "task").len(), 1);
+    hall.assert_outcomes();
+}
+
+/// T16, NEW-59, NEW-13: the leader alone is cut off from Gitea, for longer than a lease: it leads on, as nobody could say for another
+/// one that he does better. Its job comes to its end meanwhile, and what Gitea has in store is fetched by nobody. When the
+/// wire is there again Gitea hears the true end, once, and the leader fetches the next job.
+#[tokio::test]
+async fn a_leader_without_gitea_leads_on() {
+    let hall = Hall::open().await;
+    let cable = hall.cable_to_gitea().await;
+    let first = hall.replica_at(hall.broker.url(), &format!("http://{}", cable.address()), "first", "one");
+    first.serves(SOON).await;
+    let second = hall.replica("second", "two");
+    second.stands_by().await;
+    let runs = hall.gitea.push_one(job("runs", &["say before\ngate open\nsay after"]));
+    hall.desk.arrived("open", 1, SOON).await;
+    cable.cut();
+    hall.desk.open_gate("open");
+    let comes = hall.gitea.push_one(job("comes", &["say here"]));
+    // Nothing comes through and nobody says so: a call is given up when its time is over.
+    first.tells_within(LONG * 2, "fetch Gitea task", 1).await;
+    tokio::time::sleep(KILLED).await;
+    second.stands_by().await;
+    assert_eq!(hall.gitea.state(runs).status, Status::Running, "Gitea was told");
+    assert_eq!(hall.gitea.state(comes).task, None, "somebody fetched it");
+    assert_eq!(hall.gitea.counters().declares, 1);
+    cable.mend();
+    for job in [runs, comes] {
+        hall.ends_well(job).await;
+        assert_eq!(hall.desk.told(hall.task_of(job), "task").len(), 1);
+    }
+    first.serves(SOON).await;
+    second.stands_by().await;
     hall.assert_outcomes();
 }
