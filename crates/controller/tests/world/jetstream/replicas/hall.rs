@@ -52,10 +52,12 @@ impl Hall {
     /// From now on the runner tells its version only when [`Hall::let_it_speak`] was called. What is ready when it is asked.
     pub(super) fn hesitating_runner(&mut self) -> impl Future<Output = ()> + use<> {
         let (path, asked) = (self.dir.path().join("hesitating"), self.dir.path().join("asked"));
-        let (folder, runner) = (self.dir.path().display(), self.runner.display());
+        let folder = self.dir.path().display();
         // It is asked once more behind walls, where it cannot write: there it need not wait.
         let wait = format!("(: > {folder}/asked) 2>/dev/null && while [ ! -e {folder}/speak ]; do sleep 0.02; done");
-        let script = format!("#!/bin/sh\ncase \"$*\" in *--version*) {wait};; esac\nexec {runner} \"$@\"\n");
+        let first = "#!/bin/sh\n";
+        let script = std::fs::read_to_string(&self.runner).unwrap();
+        let script = script.replacen(first, &format!("{first}case \"$*\" in *--version*) {wait};; esac\n"), 1);
         std::fs::write(&path, script).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         self.runner = path;
