@@ -1,9 +1,10 @@
 //! The root file system below the executor image: Debian's packages, unpacked once into the cache, or somebody's own.
 //!
-//! `mmdebstrap` installs the packages with the machine's own apt, from the mirrors that the machine knows. What it makes
-//! is kept until `--renew-base`: the same base gives the same image, and only a person decides when packages move on.
+//! `mmdebstrap` installs the packages from Debian's mirrors. What it makes is held to `packaging/images/executor-base.json`
+//! ([`Pin`]), byte for byte, and kept: the same commit has the same base on every machine, and only a person decides when
+//! packages move on (`--renew-base`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -12,6 +13,7 @@ use testkit::real::Cache;
 use tokio::process::Command;
 
 use super::layout::{Blob, Layer};
+use super::pin::Pin;
 use super::tree::Tree;
 use crate::child::run_logged;
 use crate::provision;
@@ -56,8 +58,11 @@ const NEEDED: [(&[&str], &str); 4] = [
 ];
 
 /// What mmdebstrap leaves that differs from run to run or serves nobody in an image.
-const LEFT_OVER: [&str; 18] = [
+///
+/// The list of mirrors is one of these: whoever wants more packages has the Containerfile.
+const LEFT_OVER: [&str; 19] = [
     "etc/.pwd.lock",
+    "etc/apt/sources.list",
     "etc/group-",
     "etc/gshadow-",
     "etc/hostname",
@@ -91,19 +96,36 @@ pub(super) fn given(path: &Path, work: &Path) -> anyhow::Result<Base> {
     Ok(Base { tree, layer })
 }
 
-/// Debian's packages, from the cache; made when they are not there, or anew when that is asked for.
-pub(super) async fn debian(cache: &Cache, renew: bool) -> anyhow::Result<Base> {
+/// Which of Debian's packages may be in a base.
+pub(super) enum Packages<'a> {
+    /// Those that the file of the commit names; `archive` keeps what mirrors no longer have.
+    Pinned { file: &'a Path, archive: Option<&'a str> },
+    /// Those that mirrors have now; the file is written.
+    Renewed { file: &'a Path },
+    /// What the cache has, else what mirrors have: for tests, which must not stop when Debian moves on.
+    Any,
+}
+
+/// Debian's packages, from the cache; made when they are not there, or are not those that are asked for.
+pub(super) async fn debian(cache: &Cache, packages: Packages<'_>) -> anyhow::Result<Base> {
     let folder = cache.root().join("images");
     std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     let _lock = provision::lock::take(cache.root()).await?;
     let file = folder.join(format!("base-{SUITE}.tar"));
-    let mark = folder.join(format!("base-{SUITE}.json"));
-    let kept = std::fs::read(&mark).ok().and_then(|text| serde_json::from_slice::<Mark>(&text).ok());
-    let blob = match kept.filter(|mark| !renew && mark.packages == PACKAGES && file.is_file()) {
-        Some(mark) => mark.blob,
-        None => make(&folder, &file, &mark).await?,
+    let store = Store { mark: file.with_extension("json"), folder, file };
+    let mark = match packages {
+        Packages::Renewed { file } => {
+            let mark = store.make(&[]).await?;
+            mark.pin.write(file)?;
+            mark
+        }
+        Packages::Pinned { file, archive } => store.pinned(&Pin::read(file)?, archive).await?,
+        Packages::Any => match store.kept() {
+            Some(mark) => mark,
+            None => store.make(&[]).await?,
+        },
     };
-    Ok(Base { tree: Tree::read(&file)?, layer: Layer { file, blob } })
+    Ok(Base { tree: Tree::read(&store.file)?, layer: Layer { file: store.file, blob: mark.blob } })
 }
 
 /// Written last: a base without it does not count.
@@ -111,30 +133,63 @@ pub(super) async fn debian(cache: &Cache, renew: bool) -> anyhow::Result<Base> {
 struct Mark {
     packages: Vec<String>,
     blob: Blob,
+    pin: Pin,
 }
 
-async fn make(folder: &Path, file: &Path, mark: &Path) -> anyhow::Result<Blob> {
-    let raw = folder.join("base.raw");
-    bootstrap(folder, &raw).await?;
-    let mut tree = Tree::read(&raw)?;
-    clean(&mut tree);
-    needed(&tree).context("Debian's packages no longer bring all that jobs need: correct the list")?;
-    // A file that cannot be removed cannot be written either, which is told below.
-    let _ = std::fs::remove_file(mark);
-    let blob = Layer::write(&tree, file, TIME)?.blob;
-    let text = serde_json::to_vec(&Mark { packages: PACKAGES.map(str::to_owned).to_vec(), blob: blob.clone() })?;
-    std::fs::write(mark, text).with_context(|| format!("write {}", mark.display()))?;
-    std::fs::remove_file(&raw).with_context(|| format!("remove {}", raw.display()))?;
-    Ok(blob)
+/// Where the last base lies.
+struct Store {
+    folder: PathBuf,
+    file: PathBuf,
+    mark: PathBuf,
 }
 
-async fn bootstrap(folder: &Path, raw: &Path) -> anyhow::Result<()> {
+impl Store {
+    fn kept(&self) -> Option<Mark> {
+        let mark: Mark = serde_json::from_slice(&std::fs::read(&self.mark).ok()?).ok()?;
+        (mark.packages == PACKAGES && self.file.is_file()).then_some(mark)
+    }
+
+    /// The base of a pin: as kept, of the mirrors, or of an archive of their former states.
+    async fn pinned(&self, pin: &Pin, archive: Option<&str>) -> anyhow::Result<Mark> {
+        if let Some(mark) = self.kept().filter(|mark| mark.pin.digest == pin.digest) {
+            return Ok(mark);
+        }
+        let mut made = self.make(&[]).await?;
+        if let (true, Some(archive)) = (made.pin.digest != pin.digest, archive) {
+            made = self.make(&pin.sources(archive)).await?;
+        }
+        pin.hold(&made.pin)?;
+        Ok(made)
+    }
+
+    /// Installs the packages from these sources, or from Debian's mirrors when there are none.
+    async fn make(&self, sources: &[String]) -> anyhow::Result<Mark> {
+        let raw = self.folder.join("base.raw");
+        bootstrap(&self.folder, &raw, sources).await?;
+        let mut tree = Tree::read(&raw)?;
+        clean(&mut tree);
+        needed(&tree).context("Debian's packages no longer bring all that jobs need: correct the list")?;
+        // A file that cannot be removed cannot be written either, which is told below.
+        let _ = std::fs::remove_file(&self.mark);
+        let blob = Layer::write(&tree, &self.file, TIME)?.blob;
+        let status = tree.content("var/lib/dpkg/status")?.unwrap_or_default();
+        let pin = Pin::of(&String::from_utf8_lossy(&status), &blob.digest);
+        let mark = Mark { packages: PACKAGES.map(str::to_owned).to_vec(), blob, pin };
+        std::fs::write(&self.mark, serde_json::to_vec(&mark)?)
+            .with_context(|| format!("write {}", self.mark.display()))?;
+        std::fs::remove_file(&raw).with_context(|| format!("remove {}", raw.display()))?;
+        Ok(mark)
+    }
+}
+
+async fn bootstrap(folder: &Path, raw: &Path, sources: &[String]) -> anyhow::Result<()> {
     ensure_mmdebstrap(folder).await?;
     let mut command = Command::new("mmdebstrap");
     command.args(["--variant=minbase", "--format=tar", "--components=main", "--include"]).arg(PACKAGES.join(","));
     command.args(["--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*"]);
-    command.arg(SUITE).arg(raw).env("SOURCE_DATE_EPOCH", TIME.to_string());
-    let mut step = Step::begin(format!("base of the executor image (Debian {SUITE})"));
+    command.arg(SUITE).arg(raw).args(sources).env("SOURCE_DATE_EPOCH", TIME.to_string());
+    let from = if sources.is_empty() { "" } else { ", from the archive" };
+    let mut step = Step::begin(format!("base of the executor image (Debian {SUITE}{from})"));
     run_logged(command, LIMIT, &mut step, &folder.join("base.log")).await?;
     step.end("made");
     Ok(())
@@ -203,8 +258,13 @@ mod tests {
     #[test]
     fn a_base_is_cleaned() {
         let mut tree = Tree::default();
-        for name in ["var/cache/ldconfig/aux-cache", "var/log/dpkg.log", "etc/hostname", "usr/share/doc/git/README.md"]
-        {
+        for name in [
+            "var/cache/ldconfig/aux-cache",
+            "var/log/dpkg.log",
+            "etc/hostname",
+            "etc/apt/sources.list",
+            "usr/share/doc/git/README.md",
+        ] {
             tree.text(name, 0o644, "");
         }
         for name in ["var/lib/dpkg/status", "usr/share/doc/git/copyright", "etc/host.conf"] {

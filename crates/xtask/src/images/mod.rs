@@ -5,6 +5,7 @@
 
 mod base;
 mod layout;
+mod pin;
 mod program;
 #[cfg(test)]
 mod readback;
@@ -29,6 +30,9 @@ use crate::say;
 use layout::{Image, Layer};
 use recipe::{CONTROLLER, EXECUTOR, Recipe};
 
+/// Which base the executor image of this commit has.
+const PIN: &str = "packaging/images/executor-base.json";
+
 /// Write the images of controller and executor as OCI archives.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -38,12 +42,16 @@ pub(crate) struct Arguments {
     /// The official runner of the executor image [default: the one that `provision` installs].
     #[arg(long, value_name = "FILE")]
     runner: Option<PathBuf>,
-    /// Root file system below the executor image, a folder or a tar [default: Debian's packages, kept in the cache].
+    /// Root file system below the executor image, a folder or a tar [default: Debian's packages, as this commit pins them].
     #[arg(long, value_name = "DIR_OR_TAR")]
     base: Option<PathBuf>,
-    /// Install Debian's packages anew, as they are now.
+    /// Take Debian's packages as they are now, and pin them in packaging/images/executor-base.json.
     #[arg(long, conflicts_with = "base")]
     renew_base: bool,
+    /// Where former states of Debian's mirrors are kept, up to `/debian` and the time: for pinned packages that mirrors no
+    /// longer have.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["base", "renew_base"])]
+    archive: Option<String>,
     /// Only one of them.
     #[arg(long, value_enum)]
     only: Option<Which>,
@@ -93,9 +101,19 @@ impl Arguments {
             runner: None,
             base: None,
             renew_base: false,
+            archive: None,
             only: None,
             profile: Profile::Dev,
             registry: "localhost".to_owned(),
+        }
+    }
+
+    /// What is released has the pinned base; tests take any.
+    fn packages<'a>(&'a self, file: &'a Path) -> base::Packages<'a> {
+        match self {
+            Self { renew_base: true, .. } => base::Packages::Renewed { file },
+            Self { profile: Profile::Dev, .. } => base::Packages::Any,
+            Self { archive, .. } => base::Packages::Pinned { file, archive: archive.as_deref() },
         }
     }
 }
@@ -151,7 +169,7 @@ impl Maker<'_> {
         let work = tempfile::tempdir_in(&self.out)?;
         let base = match &self.arguments.base {
             Some(path) => base::given(path, work.path())?,
-            None => base::debian(&Cache::locate()?, self.arguments.renew_base).await?,
+            None => base::debian(&Cache::locate()?, self.arguments.packages(&self.root.join(PIN))).await?,
         };
         let tree = recipe::executor(&base.tree, &program, &runner)?;
         let above = Layer::write(&tree, &work.path().join("layer"), self.commit.date)?;

@@ -103,37 +103,62 @@ impl Package {
     }
 }
 
+/// A package that dpkg has installed.
+pub(super) struct Installed {
+    pub(super) name: String,
+    pub(super) version: String,
+    architecture: String,
+}
+
+/// What dpkg's list has as installed.
+pub(super) fn installed(status: &str) -> impl Iterator<Item = Installed> {
+    status.split("\n\n").filter_map(|about| {
+        let of = |name: &str| field(about, name, ':');
+        let package = Installed { name: of("Package")?, version: of("Version")?, architecture: of("Architecture")? };
+        (of("Status")? == "install ok installed").then_some(package)
+    })
+}
+
+/// A line's value, without quotes.
+fn field(text: &str, name: &str, after: char) -> Option<String> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(after).map(str::trim))?;
+    Some(value.trim_matches('"').to_owned())
+}
+
 /// The installed packages of dpkg's list, and the system they belong to.
 pub(super) fn debian(status: &str, os_release: &str) -> Vec<Value> {
-    let field = |text: &str, name: &str, after: char| -> Option<String> {
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(after).map(str::trim))?;
-        Some(value.trim_matches('"').to_owned())
-    };
     let of_system = |name: &str| field(os_release, name, '=').unwrap_or_default();
     let (id, version) = (of_system("ID"), of_system("VERSION_ID"));
     let system = (!id.is_empty()).then(|| json!({ "type": "operating-system", "name": id, "version": version }));
-    let packages = status.split("\n\n").filter_map(|about| {
-        let of = |name: &str| field(about, name, ':');
-        let (name, is, architecture) = (of("Package")?, of("Version")?, of("Architecture")?);
-        (of("Status")? == "install ok installed").then(|| {
-            let purl =
-                format!("pkg:deb/{id}/{}@{}?arch={architecture}&distro={id}-{version}", escaped(&name), escaped(&is));
-            json!({ "type": "library", "name": name, "version": is, "purl": purl })
-        })
+    let packages = installed(status).map(|Installed { name, version: is, architecture }| {
+        let purl =
+            format!("pkg:deb/{id}/{}@{}?arch={architecture}&distro={id}-{version}", escaped(&name), escaped(&is));
+        json!({ "type": "library", "name": name, "version": is, "purl": purl })
     });
     system.into_iter().chain(packages).collect()
 }
 
-/// A program written in Go and the modules that it says it was built from; where there is no `go`, only the program.
+/// A program written in Go and the modules that it says it was built from.
 pub(super) fn go_program(name: &str, path: &Path) -> anyhow::Result<Vec<Value>> {
     let content = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
     let hash = super::layout::digest(&content);
-    let told =
-        Command::new("go").args(["version", "-m"]).arg(path).output().ok().filter(|output| output.status.success());
-    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let hashes = json!([{ "alg": "SHA-256", "content": hash.trim_start_matches("sha256:") }]);
     let program = json!({ "type": "application", "name": name, "hashes": hashes });
-    Ok(std::iter::once(program).chain(modules(&told)).collect())
+    Ok(std::iter::once(program).chain(modules(&module_list(&content))).collect())
+}
+
+/// What the linker of Go puts before and after the list of modules (`cmd/go/internal/modload`, since Go 1.13).
+const MODULES: [&[u8; 16]; 2] = [
+    b"\x30\x77\xaf\x0c\x92\x74\x08\x02\x41\xe1\xc1\x07\xe6\xd6\x18\xe6",
+    b"\xf9\x32\x43\x31\x86\x18\x20\x72\x00\x82\x42\x10\x41\x16\xd8\xf2",
+];
+
+/// The list of modules in a program, as `go version -m` shows it; empty for one that has none.
+fn module_list(program: &[u8]) -> String {
+    let after = |bytes: &[u8], mark: &[u8; 16]| bytes.windows(mark.len()).position(|window| window == mark);
+    let list = after(program, MODULES[0]).map(|at| &program[at + MODULES[0].len()..]);
+    let list = list.and_then(|list| list.get(..after(list, MODULES[1])?));
+    String::from_utf8_lossy(list.unwrap_or_default()).into_owned()
 }
 
 fn modules(told: &str) -> Vec<Value> {
@@ -189,10 +214,18 @@ mod tests {
         assert!(debian("", "").is_empty());
     }
 
+    /// NEW-144, T75: the official runner's modules are read from the program itself, whether or not there is a `go`.
     #[test]
     fn modules_of_go() {
-        let told = "/x: go1.26\n\tpath\tm\n\tmod\tm\tv1\th\n\tdep\tgithub.com/a/b\tv1.2.3\th1:x\n\tbuild\t-tags=\n";
-        assert_eq!(modules(told).len(), 1);
-        assert_eq!(modules(told)[0]["purl"], "pkg:golang/github.com/a/b@v1.2.3");
+        let list = "path\tm\nmod\tm\tv1\th\ndep\tgithub.com/a/b\tv1.2.3\th1:x\nbuild\t-tags=\n";
+        let program = [b"\x7fELF", MODULES[0].as_slice(), list.as_bytes(), MODULES[1], b"more"].concat();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &program).unwrap();
+        let found = go_program("runner", file.path()).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[1]["purl"], "pkg:golang/github.com/a/b@v1.2.3");
+        for cut in [&program[..program.len() - 8], &program[..30], b""] {
+            assert_eq!(module_list(cut), "");
+        }
     }
 }

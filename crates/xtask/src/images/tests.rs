@@ -9,7 +9,7 @@ use serde_json::json;
 use super::layout::{Image, Layer};
 use super::readback::{Checked, check};
 use super::recipe::{self, CONTROLLER, EXECUTOR};
-use super::{base, sbom};
+use super::{Arguments, Profile, base, sbom};
 
 const DATE: u64 = 1_767_225_600;
 
@@ -108,4 +108,17 @@ fn a_list_of_parts() {
     assert_eq!(document()["metadata"]["component"]["hashes"][0]["content"], "00ff");
     assert_eq!(document()["metadata"]["timestamp"], "2026-01-01T00:00:00Z");
     assert_eq!(document()["components"][0]["name"], "a");
+}
+
+/// NEW-144, T75: what is released has the base of its commit, unless somebody asks for another one; only tests take what
+/// they find.
+#[test]
+fn what_is_released_has_the_pinned_base() {
+    let file = Path::new("pin");
+    let tests = Arguments::for_tests(Path::new("."));
+    assert!(matches!(tests.packages(file), base::Packages::Any));
+    let released = Arguments { profile: Profile::Release, ..tests };
+    assert!(matches!(released.packages(file), base::Packages::Pinned { archive: None, .. }));
+    let renewed = Arguments { renew_base: true, ..released };
+    assert!(matches!(renewed.packages(file), base::Packages::Renewed { .. }));
 }
