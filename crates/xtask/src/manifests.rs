@@ -2,6 +2,8 @@
 //!
 //! Invariant: what is committed is what Helm renders from the chart and the values beside it.
 
+mod values;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tokio::process::Command;
 
+use self::values::{RIGHT, TOGETHER, WRONG};
 use crate::child::{Finished, run};
 use crate::provision::{self, Part};
 use crate::rows::{Tally, conclude};
@@ -103,8 +106,18 @@ impl<'a> Helm<'a> {
             let linted = self.call(&["lint", "--strict", CHART, "--values", &values]).await?;
             rows.push(Row { what: format!("helm lint: {}", linted.tail(20)), passed: linted.status.success() });
         }
+        rows.extend(self.values().await?);
+        Ok(rows)
+    }
+
+    /// What the chart does with values beside those of the variants.
+    async fn values(&self) -> anyhow::Result<Vec<Row>> {
+        let mut rows = Vec::new();
         for (wrong, part) in WRONG {
-            rows.push(self.refuses(wrong, part).await?);
+            rows.push(self.refuses("--set", wrong, part).await?);
+        }
+        for (wrong, part) in TOGETHER {
+            rows.push(self.refuses("--set-json", wrong, part).await?);
         }
         for (given, part) in RIGHT {
             rows.push(self.takes(given, part).await?);
@@ -112,9 +125,9 @@ impl<'a> Helm<'a> {
         Ok(rows)
     }
 
-    /// The schema refuses a value that nobody could work with.
-    async fn refuses(&self, wrong: &str, part: &str) -> anyhow::Result<Row> {
-        let told = self.with(&["--set", wrong]).await?;
+    /// The chart refuses values that nobody could work with.
+    async fn refuses(&self, how: &str, wrong: &str, part: &str) -> anyhow::Result<Row> {
+        let told = self.with(&[how, wrong]).await?;
         let refused = !told.status.success() && told.tail(20).contains(part);
         Ok(Row { what: format!("the chart takes {wrong}: {}", told.tail(3)), passed: refused })
     }
@@ -153,56 +166,6 @@ impl<'a> Helm<'a> {
         Ok(finished)
     }
 }
-
-/// Values that the schema refuses, each set over ones that are right, and what it says of them.
-const WRONG: [(&str, &str); 23] = [
-    ("images.executor=registry.example.org/x:latest", "/images/executor"),
-    ("gitea.url=git.example.org", "/gitea/url"),
-    ("gitea.url=http://git.example.org", "/gitea/url"),
-    ("gitea.url=https://git.example.org/api/v1", "/gitea/url"),
-    ("gitea.endlessTaskTimeout=5m", "/gitea/endlessTaskTimeout"),
-    ("gitea.endlessTaskTimeout=10m", "/gitea/endlessTaskTimeout"),
-    ("gitea.zombieTaskTimeout=30s", "/gitea/zombieTaskTimeout"),
-    ("nats.url=http://nats.example.org", "/nats/url"),
-    ("nats.url=nats://nats.example.org:4222", "/nats/url"),
-    ("nats.url=tls://user:password@nats.example.org", "/nats/url"),
-    ("nats.stream=a.b", "/nats/stream"),
-    ("nats.subjectBase=a..b", "/nats/subjectBase"),
-    ("identity.volume=emptyDir", "/identity/volume"),
-    ("identity.className=", "/identity"),
-    ("identity.cluster=", "/identity"),
-    ("identity.means=spire-server", "/identity/serverSocketGroup"),
-    ("executors.podSecurity=none", "/executors/podSecurity"),
-    ("executors.privilegedPolicy=privileged = []", "node_selector = "),
-    ("settings.log_level=debug", "log_level"),
-    ("settings.POD_CAPACITY=3", "/settings/POD_CAPACITY"),
-    ("settings.STATE_DIR=/var/lib/x", "/settings/STATE_DIR"),
-    ("nodesOfJobs=elsewhere", "/nodesOfJobs"),
-    ("gitea.token=abc", "token"),
-];
-
-/// Values as JSON, each set over ones that are right, and what is in the rendering then, with single spaces.
-const RIGHT: [(&str, &str); 8] = [
-    // NEW-70: of two labels of a selector the controller's node may have one.
-    (
-        r#"executors={"privilegedPolicy":"[[privileged]]\nnode_selector = { \"example.org/p\" = \"\", pool = 'p' }\n"}"#,
-        "requiredDuringSchedulingIgnoredDuringExecution: nodeSelectorTerms: - matchExpressions: - key: example.org/p \
-         operator: NotIn values: - \"\" - matchExpressions: - key: pool operator: NotIn values: - p podAntiAffinity:",
-    ),
-    (
-        r#"executors={"template":{"spec":{"nodeSelector":{"pool":"ci","kubernetes.io/os":"linux"}}}}"#,
-        "nodeSelectorTerms: - matchExpressions: - key: pool operator: NotIn values: - ci podAntiAffinity:",
-    ),
-    (r#"executors={"template":{"spec":{"nodeSelector":{"kubernetes.io/os":"linux"}}}}"#, "affinity: podAntiAffinity:"),
-    (
-        r#"affinity={"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":7}]}}"#,
-        "preferredDuringSchedulingIgnoredDuringExecution: - weight: 7 - podAffinityTerm:",
-    ),
-    (r#"networkPolicies.controllerEgress=[{"ports":[{"port":5353}]}]"#, "- ports: - port: 5353"),
-    (r#"gitea.url="http://127.0.0.1:3000/sub/""#, r#"value: "http://127.0.0.1:3000/sub/""#),
-    (r#"gitea.endlessTaskTimeout="10m 30s""#, r#"value: "10m 30s""#),
-    (r#"nats.url="tls://a, nats://[::1]:1/""#, r#"value: "tls://a, nats://[::1]:1/""#),
-];
 
 #[cfg(test)]
 mod tests;

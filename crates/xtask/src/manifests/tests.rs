@@ -288,3 +288,14 @@ fn the_smoke_workflow() {
     assert!(steps.contains(r#"test "$(id -u)" = 2000"#));
     assert!(steps.contains(r#"gitea-dynamic-runner svid | grep -Fx "$CI_SPIFFE_ID""#));
 }
+
+/// NEW-70, NEW-78, NEW-146: what nobody could work with is refused, with its name and what to do, before anything is made;
+/// what can work is made. The same rows are a check of `cargo xtask test`.
+#[tokio::test]
+#[ignore = "needs `cargo xtask provision helm`"]
+async fn values_are_refused_or_made() {
+    let root = root();
+    let rows = Helm::provisioned(&root).await.unwrap().values().await.unwrap();
+    let failed: Vec<&str> = rows.iter().filter(|row| !row.passed).map(|row| row.what.as_str()).collect();
+    assert_eq!((rows.len(), failed), (WRONG.len() + TOGETHER.len() + RIGHT.len(), Vec::new()));
+}

@@ -62,6 +62,16 @@ must not do it would not do the other way round either, and where there is one n
 {{- $node := $affinity.nodeAffinity | default dict }}
 {{- $nodes := (include "gdr.nodesOfJobs" . | fromJson).nodes }}
 {{- if eq .Values.nodesOfJobs "exclude" }}
+{{- range $labels := $nodes }}
+{{- $elsewhere := false }}
+{{- range $label := $labels }}
+{{- if ne (toString (get $.Values.nodeSelector $label.key)) (first $label.values) }}{{ $elsewhere = true }}{{ end }}
+{{- if not (hasKey $.Values.nodeSelector $label.key) }}{{ $elsewhere = true }}{{ end }}
+{{- end }}
+{{- if not $elsewhere }}
+{{- fail "nodeSelector: it names the nodes of jobs only, and off these nodesOfJobs=exclude keeps the controller, so it would be on no node; name other nodes, or set nodesOfJobs=avoid" }}
+{{- end }}
+{{- end }}
 {{- $required := $node.requiredDuringSchedulingIgnoredDuringExecution | default dict }}
 {{- $terms := $required.nodeSelectorTerms | default (list dict) }}
 {{- range $labels := $nodes }}
@@ -98,7 +108,23 @@ must not do it would not do the other way round either, and where there is one n
 {{- toYaml $affinity }}
 {{- end }}
 
-{{/* A volume with a host path is for privileged Pods only. */}}
+{{/* A volume with a host path is for privileged Pods only, also of the controller where jobs share its namespace. */}}
 {{- define "gdr.podSecurity" -}}
-{{- .Values.executors.podSecurity | default (ternary "restricted" "privileged" (eq .Values.identity.volume "csi")) -}}
+{{- $shared := and (eq .Values.executors.namespace .Release.Namespace) (eq .Values.identity.means "spire-server") }}
+{{- .Values.executors.podSecurity | default (ternary "restricted" "privileged" (and (eq .Values.identity.volume "csi") (not $shared))) -}}
+{{- end }}
+
+{{/*
+Of the controller's way out: what the values name, and the ports of Gitea and NATS, which stand in their addresses.
+*/}}
+{{- define "gdr.controllerPorts" -}}
+{{- $ports := list }}
+{{- range prepend (splitList "," .Values.nats.url) .Values.gitea.url }}
+{{- $url := trim . }}
+{{- $port := regexFind ":[0-9]+$" (regexReplaceAll "^([a-z]+://[^/]*).*$" $url "${1}") | trimPrefix ":" }}
+{{- $default := get (dict "https" "443" "http" "80" "tls" "4222" "nats" "4222") (regexFind "^[a-z]+" $url) }}
+{{- $ports = append $ports (int ($port | default $default)) }}
+{{- end }}
+{{- range .Values.networkPolicies.controllerPorts }}{{ $ports = append $ports (int .) }}{{ end }}
+{{- toJson (dict "ports" (uniq $ports)) }}
 {{- end }}
