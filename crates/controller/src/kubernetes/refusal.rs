@@ -34,6 +34,12 @@ fn cannot_judge_yet(message: &str) -> bool {
     message.contains("not yet ready to handle request") || unread_account
 }
 
+/// What the authorizer says with a 403. A webhook may say whatever it likes, but the server puts its own words before them.
+fn is_of_the_authorizer(message: &str) -> bool {
+    let of_webhook = message.starts_with("admission webhook ") && message.contains("denied the request");
+    !of_webhook && message.contains(" cannot ") && message.contains("User ")
+}
+
 /// One call that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Refusal {
@@ -108,9 +114,9 @@ fn kind_of(code: u16, reason: &str, message: &str) -> RefusalKind {
         (410, _) => RefusalKind::Expired,
         (403, _) if QUOTA.iter().any(|words| message.contains(words)) => RefusalKind::Quota,
         (403, _) if cannot_judge_yet(message) => RefusalKind::Unavailable,
-        // The authorizer's words; every other 403 is an admission's.
+        // Every other 403 is an admission's.
         (401, _) => RefusalKind::Forbidden,
-        (403, _) if message.contains(" cannot ") && message.contains("User ") => RefusalKind::Forbidden,
+        (403, _) if is_of_the_authorizer(message) => RefusalKind::Forbidden,
         (400 | 403 | 422, _) => RefusalKind::Invalid,
         _ => RefusalKind::Unavailable,
     }
@@ -144,6 +150,8 @@ mod tests {
         let unread = r#"pods "p" is forbidden: error looking up service account n/s: Get "x": EOF"#;
         let no_account = r#"pods "p" is forbidden: error looking up service account n/s: serviceaccount "s" not found"#;
         let security = r#"pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged"#;
+        let denied = r#"admission webhook "w" denied the request: User "u" cannot have Pods on Mondays"#;
+        let away = r#"Internal error occurred: failed calling webhook "w": failed to call webhook: EOF"#;
         let rows = [
             (404, "NotFound", "", RefusalKind::NotFound),
             (409, "AlreadyExists", "", RefusalKind::Exists),
@@ -157,6 +165,9 @@ mod tests {
             (403, "Forbidden", unread, RefusalKind::Unavailable),
             (403, "Forbidden", no_account, RefusalKind::Invalid),
             (403, "Forbidden", security, RefusalKind::Invalid),
+            (403, "Forbidden", denied, RefusalKind::Invalid),
+            (400, "", denied, RefusalKind::Invalid),
+            (500, "InternalError", away, RefusalKind::Unavailable),
             (422, "Invalid", "", RefusalKind::Invalid),
             (429, "TooManyRequests", "", RefusalKind::Unavailable),
             (500, "InternalError", "", RefusalKind::Unavailable),

@@ -2,6 +2,7 @@
 //! the real executor for every Pod that runs, with a stand-in for the official runner in it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod admission;
 mod deaths;
 mod jobs;
 mod replicas;

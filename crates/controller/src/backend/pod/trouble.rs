@@ -33,6 +33,10 @@ const BY_KUBELET: [&str; 6] = [
 ];
 /// The reason of a disruption by a taint.
 const BY_TAINT: &str = "DeletionByTaintManager";
+/// What the author of a workflow can do about an eviction.
+const AGAIN: &str = "run the job again";
+const PRIORITY: &str = "run the job again, or have its Pods given a higher priority (priorityClassName)";
+const USE_LESS: &str = "let the job use less, or have its Pods request what it uses";
 /// A kubelet tells the phase a second or two after the end of a container. Sidecars may hold it back for ever.
 const FINAL_PHASE: Duration = Duration::from_secs(10);
 /// What deletes a Pod may be late by so much before it counts as hanging.
@@ -261,8 +265,10 @@ fn by_the_platform(pod: &Seen) -> Option<Failure> {
     let said = |what: &str| words(what, &pod.message);
     let failure = |reason, cause| Some(Failure { reason, cause });
     match pod.reason.as_deref() {
-        Some("Evicted") => return failure(Reason::ExecutorEvicted, said("its Pod was evicted")),
-        Some("Preempting") => return failure(Reason::ExecutorEvicted, said("its Pod had to make room")),
+        Some("Evicted") => return Some(evicted(&said("its Pod was evicted"), USE_LESS)),
+        Some("Preempting") => {
+            return Some(evicted(&said("its Pod had to make room for a more important one"), PRIORITY));
+        }
         Some("DeadlineExceeded") => return failure(Reason::Deadline, said("its Pod reached its deadline")),
         Some("NodeLost") => return failure(Reason::NodeLost, said("its node is lost")),
         Some(reason @ ("Terminated" | "NodeShutdown" | "Shutdown")) => {
@@ -273,12 +279,19 @@ fn by_the_platform(pod: &Seen) -> Option<Failure> {
     let disrupted = pod.condition(DISRUPTED).filter(|condition| condition.holds)?;
     let cause = words(&format!("its Pod was ended ({})", disrupted.reason), &disrupted.message);
     match disrupted.reason.as_str() {
-        "PreemptionByScheduler" | "EvictionByEvictionAPI" => failure(Reason::ExecutorEvicted, cause),
+        "PreemptionByScheduler" => Some(evicted(&cause, PRIORITY)),
+        // A kubelet has said more above, unless its word was lost.
+        "EvictionByEvictionAPI" | "TerminationByKubelet" => Some(evicted(&cause, AGAIN)),
         // Its kubelet was there to tell how it ended.
-        BY_TAINT if is_told(&pod.executor) => failure(Reason::ExecutorEvicted, cause),
+        BY_TAINT if is_told(&pod.executor) => Some(evicted(&cause, AGAIN)),
         BY_TAINT | "DeletionByPodGC" => failure(Reason::NodeLost, cause),
         _ => None,
     }
+}
+
+/// With what to do about it: that depends on what took its place or its node away.
+fn evicted(cause: &str, remedy: &str) -> Failure {
+    Failure { reason: Reason::ExecutorEvicted, cause: format!("{cause}; {remedy}") }
 }
 
 fn is_told(executor: &Container) -> bool {

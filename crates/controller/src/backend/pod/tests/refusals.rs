@@ -1,6 +1,7 @@
 //! What the API server refuses when a Pod or its Secret is to be made, by what it says.
 
 use domain::reason::Reason;
+use serde_json::json;
 use testkit::kubernetes::{Fault, On, Verb};
 
 use super::*;
@@ -78,4 +79,32 @@ async fn a_missing_account_ends_the_task() {
         "{refused:?}"
     );
     assert!(world.cluster.names(Resource::Pods).is_empty());
+}
+
+/// NEW-66, NEW-71, F62, T7: a webhook that must be asked and does not answer is waited for; one that denies, by whichever code,
+/// ends the task in its own words. The same of a Pod and of its Secret.
+#[tokio::test]
+async fn a_webhook_is_away_or_denies() {
+    let world = World::start().await;
+    let backend = world.controller();
+    let bare = r#"admission webhook "bare.test" denied the request without explanation"#;
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 400, "message": bare});
+    for resource in [Resource::Pods, Resource::Secrets] {
+        let create = || On::call(Verb::Create, resource);
+        world.cluster.fail(create(), Fault::webhook_away("policy.test"));
+        let away = backend.ensure(launch(7)).await;
+        let words = "Internal error occurred: failed calling webhook \"policy.test\"";
+        assert!(matches!(&away, Err(BackendError::Transient { cause, .. }) if cause.contains(words)), "{away:?}");
+        for (fault, words) in [
+            (Fault::denied_by("policy.test", "not on Mondays"), "\"policy.test\" denied the request: not on Mondays"),
+            (Fault::page(400, status.to_string()), bare),
+        ] {
+            world.cluster.fail(create(), fault);
+            let denied = backend.ensure(launch(7)).await;
+            let permanent = matches!(&denied, Err(BackendError::Permanent { reason: Reason::ConfigError, cause, .. })
+                if cause.contains("is refused: ") && cause.contains(words));
+            assert!(permanent, "{resource:?} {words}: {denied:?}");
+        }
+    }
+    ready(&backend, 7).await;
 }

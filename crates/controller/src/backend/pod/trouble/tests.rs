@@ -1,4 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
+
+mod disruptions;
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod edited;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
