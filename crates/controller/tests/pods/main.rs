@@ -4,10 +4,12 @@
 
 mod admission;
 mod deaths;
+mod identities;
 mod jobs;
 mod replicas;
 mod site;
 mod stuck;
+mod takeover;
 mod trouble;
 mod unserved;
 

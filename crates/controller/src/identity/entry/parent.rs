@@ -14,9 +14,9 @@ use super::content::AgentId;
 use crate::config::EntryParent;
 use crate::kubernetes::{Cluster, RefusalKind};
 
-/// How long a node's UID is believed: a burst of Pods asks once for each node, and a node that was registered anew under
-/// its name is known before a Pod of it can wait for long.
-const BELIEVED: Duration = Duration::from_secs(10);
+/// How long a node's UID is believed: a burst of Pods asks once for each node. Shorter than a node takes to be registered
+/// anew under its name and to be given a Pod: that one would wait in vain for an identity from the agent that was there.
+const BELIEVED: Duration = Duration::from_secs(1);
 
 /// Finds parents.
 pub(super) enum Parents {

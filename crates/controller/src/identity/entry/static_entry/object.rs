@@ -59,7 +59,7 @@ pub(super) fn judge(there: &DynamicObject, wanted: &DynamicObject, instance: &In
     }
     let ours = wanted.metadata.labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     if ours && said(&there.data["spec"]) == said(&wanted.data["spec"]) {
-        return Found::Same(standing(&there.data["status"]));
+        return Found::Same(standing(there));
     }
     Found::Other
 }
@@ -85,12 +85,13 @@ pub(super) fn replacement(there: DynamicObject, wanted: DynamicObject) -> Dynami
 
 /// What the SPIRE controller manager says of an object (NEW-76). `set` is not looked at: it is true in the pass that made
 /// the entry and in no later one. Without a status it has not come to it, is away, serves another class, or cannot read it.
-fn standing(status: &Value) -> Standing {
+fn standing(entry: &DynamicObject) -> Standing {
+    let (name, status) = (entry.metadata.name.as_deref().unwrap_or_default(), &entry.data["status"]);
     if status["masked"] == true {
-        return Standing::Rejected {
-            cause: "an older ClusterStaticEntry has the same SPIFFE ID, parent and selectors (status.masked)"
-                .to_owned(),
-        };
+        let cause = format!(
+            "its ClusterStaticEntry {name} is masked: an older one has the same SPIFFE ID, parent and selectors; remove it"
+        );
+        return Standing::Rejected { cause };
     }
     if status["rendered"] == true { Standing::Bound } else { Standing::Pending }
 }
@@ -175,8 +176,10 @@ mod tests {
     /// NEW-76, F73, T18: what the manager says, and that it says `set` once only.
     #[test]
     fn a_status_is_judged() {
-        let masked =
-            "an older ClusterStaticEntry has the same SPIFFE ID, parent and selectors (status.masked)".to_owned();
+        let name = "gitea-task-7-one-e1-00000000-0000-4000-8000-000000000007";
+        let masked = format!(
+            "its ClusterStaticEntry {name} is masked: an older one has the same SPIFFE ID, parent and selectors; remove it"
+        );
         let rows = [
             (Value::Null, Standing::Pending),
             (json!({"rendered": false, "masked": false, "set": false}), Standing::Pending),
