@@ -1,8 +1,8 @@
 //! The root file system below the executor image: Debian's packages, unpacked once into the cache, or somebody's own.
 //!
 //! `mmdebstrap` installs the packages from Debian's mirrors. What it makes is held to `packaging/images/executor-base.json`
-//! ([`Pin`]), byte for byte, and kept: the same commit has the same base on every machine, and only a person decides when
-//! packages move on (`--renew-base`).
+//! ([`Pin`]), byte for byte, and kept: the same commit has the same base on every machine, as long as somebody still has its
+//! packages. Where nobody has, that is said, and refused with `--locked`; only a person moves the pin on (`--renew-base`).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::pin::Pin;
 use super::tree::Tree;
 use crate::child::run_logged;
 use crate::provision;
-use crate::say::Step;
+use crate::say::{self, Step};
 
 /// Debian 13. Its Node.js is the 20 that today's actions ask for.
 pub(super) const SUITE: &str = "trixie";
@@ -98,8 +98,9 @@ pub(super) fn given(path: &Path, work: &Path) -> anyhow::Result<Base> {
 
 /// Which of Debian's packages may be in a base.
 pub(super) enum Packages<'a> {
-    /// Those that the file of the commit names; `archive` keeps what mirrors no longer have.
-    Pinned { file: &'a Path, archive: Option<&'a str> },
+    /// Those that the file of the commit names; `archive` keeps what mirrors no longer have. Where nobody has them, those of
+    /// today and a word, unless it is `locked`.
+    Pinned { file: &'a Path, archive: Option<&'a str>, locked: bool },
     /// Those that mirrors have now; the file is written.
     Renewed { file: &'a Path },
     /// What the cache has, else what mirrors have: for tests, which must not stop when Debian moves on.
@@ -119,7 +120,16 @@ pub(super) async fn debian(cache: &Cache, packages: Packages<'_>) -> anyhow::Res
             mark.pin.write(file)?;
             mark
         }
-        Packages::Pinned { file, archive } => store.pinned(&Pin::read(file)?, archive).await?,
+        Packages::Pinned { file, archive, locked } => {
+            let pin = Pin::read(file)?;
+            let mark = store.pinned(&pin, archive, locked).await?;
+            match pin.hold(&mark.pin) {
+                Err(other) if locked => return Err(other),
+                Err(other) => say::line(&format!("note: {other:#}")),
+                Ok(()) => {}
+            }
+            mark
+        }
         Packages::Any => match store.kept() {
             Some(mark) => mark,
             None => store.make(&[]).await?,
@@ -134,6 +144,8 @@ struct Mark {
     packages: Vec<String>,
     blob: Blob,
     pin: Pin,
+    /// The digest of a pin that the mirrors no longer had when this was made.
+    instead_of: Option<String>,
 }
 
 /// Where the last base lies.
@@ -149,16 +161,22 @@ impl Store {
         (mark.packages == PACKAGES && self.file.is_file()).then_some(mark)
     }
 
-    /// The base of a pin: as kept, of the mirrors, or of an archive of their former states.
-    async fn pinned(&self, pin: &Pin, archive: Option<&str>) -> anyhow::Result<Mark> {
-        if let Some(mark) = self.kept().filter(|mark| mark.pin.digest == pin.digest) {
+    /// The base of a pin: as kept, of the mirrors, or of an archive of their former states; where none of them has it, what the
+    /// mirrors have, which is then kept for as long as nobody insists.
+    async fn pinned(&self, pin: &Pin, archive: Option<&str>, locked: bool) -> anyhow::Result<Mark> {
+        let kept = self.kept();
+        let insists = locked || archive.is_some();
+        let serves =
+            |mark: &Mark| mark.pin.digest == pin.digest || (!insists && mark.instead_of == Some(pin.digest.clone()));
+        if let Some(mark) = kept.filter(serves) {
             return Ok(mark);
         }
         let mut made = self.make(&[]).await?;
         if let (true, Some(archive)) = (made.pin.digest != pin.digest, archive) {
             made = self.make(&pin.sources(archive)).await?;
         }
-        pin.hold(&made.pin)?;
+        made.instead_of = Some(pin.digest.clone());
+        self.keep(&made)?;
         Ok(made)
     }
 
@@ -174,11 +192,14 @@ impl Store {
         let blob = Layer::write(&tree, &self.file, TIME)?.blob;
         let status = tree.content("var/lib/dpkg/status")?.unwrap_or_default();
         let pin = Pin::of(&String::from_utf8_lossy(&status), &blob.digest);
-        let mark = Mark { packages: PACKAGES.map(str::to_owned).to_vec(), blob, pin };
-        std::fs::write(&self.mark, serde_json::to_vec(&mark)?)
-            .with_context(|| format!("write {}", self.mark.display()))?;
+        let mark = Mark { packages: PACKAGES.map(str::to_owned).to_vec(), blob, pin, instead_of: None };
+        self.keep(&mark)?;
         std::fs::remove_file(&raw).with_context(|| format!("remove {}", raw.display()))?;
         Ok(mark)
+    }
+
+    fn keep(&self, mark: &Mark) -> anyhow::Result<()> {
+        std::fs::write(&self.mark, serde_json::to_vec(mark)?).with_context(|| format!("write {}", self.mark.display()))
     }
 }
 

@@ -52,6 +52,9 @@ pub(crate) struct Arguments {
     /// longer have.
     #[arg(long, value_name = "URL", conflicts_with_all = ["base", "renew_base"])]
     archive: Option<String>,
+    /// Fail where nobody has the pinned packages any more; else the executor image gets those of today, and it is said.
+    #[arg(long, conflicts_with_all = ["base", "renew_base"])]
+    locked: bool,
     /// Only one of them.
     #[arg(long, value_enum)]
     only: Option<Which>,
@@ -102,6 +105,7 @@ impl Arguments {
             base: None,
             renew_base: false,
             archive: None,
+            locked: false,
             only: None,
             profile: Profile::Dev,
             registry: "localhost".to_owned(),
@@ -113,7 +117,9 @@ impl Arguments {
         match self {
             Self { renew_base: true, .. } => base::Packages::Renewed { file },
             Self { profile: Profile::Dev, .. } => base::Packages::Any,
-            Self { archive, .. } => base::Packages::Pinned { file, archive: archive.as_deref() },
+            Self { archive, locked, .. } => {
+                base::Packages::Pinned { file, archive: archive.as_deref(), locked: *locked }
+            }
         }
     }
 }

@@ -68,8 +68,8 @@ impl Pin {
         bail!(
             "the base of the executor image is not the one of this commit (packaging/images/executor-base.json):\n\
              {differences}\n\
-             Name an archive of Debian's former states with --archive, which still has the pinned ones; or take those of \
-             today with --renew-base, and commit the file"
+             An archive of Debian's former states, named with --archive, still has the pinned ones; --renew-base pins those of \
+             today"
         )
     }
 }

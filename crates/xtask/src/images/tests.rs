@@ -118,7 +118,9 @@ fn what_is_released_has_the_pinned_base() {
     let tests = Arguments::for_tests(Path::new("."));
     assert!(matches!(tests.packages(file), base::Packages::Any));
     let released = Arguments { profile: Profile::Release, ..tests };
-    assert!(matches!(released.packages(file), base::Packages::Pinned { archive: None, .. }));
-    let renewed = Arguments { renew_base: true, ..released };
+    assert!(matches!(released.packages(file), base::Packages::Pinned { archive: None, locked: false, .. }));
+    let locked = Arguments { locked: true, ..released };
+    assert!(matches!(locked.packages(file), base::Packages::Pinned { locked: true, .. }));
+    let renewed = Arguments { renew_base: true, ..locked };
     assert!(matches!(renewed.packages(file), base::Packages::Renewed { .. }));
 }
