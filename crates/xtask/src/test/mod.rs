@@ -26,7 +26,7 @@ use stage::{Outcome, Row, cargo_test, command, inline};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Only a part of it; may be given more than once.
-    #[arg(long, value_name = "PART")]
+    #[arg(long, visible_alias = "real", value_name = "PART")]
     only: Vec<Only>,
     /// Write a row per stage into this file.
     #[arg(long, value_name = "FILE")]
