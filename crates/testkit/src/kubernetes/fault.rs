@@ -146,6 +146,14 @@ impl Fault {
         Self::new(Symptom::Forbidden(why.to_owned()))
     }
 
+    /// 409: others wrote the object again and again meanwhile.
+    #[must_use]
+    pub fn conflict() -> Self {
+        let message = "Operation cannot be fulfilled: the object has been modified; please apply your changes to the \
+                       latest version and try again";
+        Self::refusal(Refusal { code: 409, reason: "Conflict", message: message.into(), details: None }, None)
+    }
+
     /// An admission webhook says no.
     #[must_use]
     pub fn denied_by(webhook: &str, why: &str) -> Self {

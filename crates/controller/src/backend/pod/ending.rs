@@ -11,7 +11,7 @@ use super::seen::Seen;
 use super::{ISSUER, Shared, transient};
 use crate::backend::BackendError;
 use crate::identity::entry::IssueError;
-use crate::kubernetes::{RefusalKind, only_this};
+use crate::kubernetes::only_this;
 
 /// Whoever is removed has had its grace already, or has nothing to finish; this is for its container to end in order.
 /// Never 0: then the name would be free before the work has ended.
@@ -32,11 +32,10 @@ pub(super) async fn delete(shared: &Arc<Shared>, name: &str) -> Result<(), Backe
 
 /// Takes the identity away and asks for the end.
 pub(super) async fn remove(shared: &Arc<Shared>, pod: &Seen) -> Result<(), BackendError> {
-    shared.with_care(&pod.uid, |care| {
-        care.identity = Identity::Released;
-        care.dismissed = true;
-    });
+    shared.with_care(&pod.uid, |care| care.identity = Identity::Released);
     release(shared, pod).await?;
+    // Whoever goes before this was not removed by us, and leaves its entry.
+    shared.with_care(&pod.uid, |care| care.dismissed = true);
     let params = DeleteParams {
         grace_period_seconds: Some(GRACE),
         propagation_policy: Some(PropagationPolicy::Background),
@@ -50,7 +49,7 @@ pub(super) async fn remove(shared: &Arc<Shared>, pod: &Seen) -> Result<(), Backe
             Ok(())
         }
         // Gone, or another Pod has its name.
-        Err(refusal) if refusal.is_not_found() || refusal.kind == RefusalKind::Conflict => {
+        Err(refusal) if refusal.is_not_found() || shared.is_replaced(pod, &refusal).await => {
             shared.observatory.store().forget(&pod.name, &pod.uid);
             shared.observatory.stir();
             Ok(())

@@ -280,9 +280,24 @@ impl Shared {
                 self.observatory.store().forget(name, &pod.uid);
                 Ok(Marked::Gone)
             }
-            // Its UID is not the one that was looked up: that Pod is gone, and another has its name.
-            Err(refusal) if refusal.kind == RefusalKind::Conflict => Ok(Marked::Gone),
+            // Its UID may not be the one that was looked up (422). A conflict (409) alone is one of versions, and no end.
+            Err(refusal) if self.is_replaced(&pod, &refusal).await => {
+                self.observatory.store().forget(name, &pod.uid);
+                Ok(Marked::Gone)
+            }
             Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Whether a call about this Pod was refused because it is gone and another may have its name: the API is asked, since
+    /// the same words are said of others' writes. Without an answer it is there still (NEW-62).
+    async fn is_replaced(&self, pod: &Seen, refusal: &Refusal) -> bool {
+        if !matches!(refusal.kind, RefusalKind::Conflict | RefusalKind::Invalid) {
+            return false;
+        }
+        match self.pods.get(&pod.name).await {
+            Ok(now) => self.seen(now).is_some_and(|now| now.uid != pod.uid),
+            Err(refusal) => refusal.is_not_found(),
         }
     }
 }

@@ -113,19 +113,26 @@ impl Store {
     /// The watch tells its end, with its last word.
     pub(super) fn remove(&mut self, pod: Pod) {
         let Some(last) = Seen::of(pod) else { return };
-        self.forget(&last.name, &last.uid);
-        self.farewells.insert(last.uid.clone(), Arc::new(last));
+        if self.leave(&last.name, &last.uid).is_some() {
+            self.farewells.insert(last.uid.clone(), Arc::new(last));
+        }
     }
 
-    /// A call of ours was answered that it is not there.
+    /// A call of ours was answered that it is not there; what is known of it is its last word.
     pub(super) fn forget(&mut self, name: &str, uid: &str) {
-        self.note_gone(uid);
-        if self.pods.get(name).is_some_and(|known| known.uid == uid) {
-            self.pods.remove(name);
-            if let Some(incoming) = &mut self.incoming {
-                incoming.since.insert(name.to_owned(), None);
-            }
+        if let Some(known) = self.leave(name, uid) {
+            self.farewells.insert(uid.to_owned(), known);
         }
+    }
+
+    /// Who is not known has left before: that was told, and the life it was told to may be over.
+    fn leave(&mut self, name: &str, uid: &str) -> Option<Arc<Seen>> {
+        self.note_gone(uid);
+        self.pods.get(name).filter(|known| known.uid == uid)?;
+        if let Some(incoming) = &mut self.incoming {
+            incoming.since.insert(name.to_owned(), None);
+        }
+        self.pods.remove(name)
     }
 
     fn note_gone(&mut self, uid: &str) {
@@ -230,7 +237,8 @@ mod tests {
         assert_eq!(store.gone.len(), 1, "it does not grow");
     }
 
-    /// NEW-65: whoever is gone is told once, also when its name was taken again or a 404 told it.
+    /// NEW-65, NEW-163, F109, T10: whoever is gone is told once, also when its name was taken again, or when a 404 said it and the
+    /// watch says it later.
     #[test]
     fn an_end_is_told_once() {
         let mut store = Store::default();
@@ -242,5 +250,8 @@ mod tests {
         assert_eq!(names(&store), ["b@5", "c@3"]);
         store.forget("c", "3");
         assert_eq!(names(&store), ["b@5"]);
+        assert_eq!(gone(&mut store), ["3"]);
+        store.remove(pod("c", "3", 6));
+        assert!(store.farewells().is_empty(), "told by the call before");
     }
 }

@@ -203,6 +203,51 @@ async fn missing_rights_over_events_are_told() {
     assert!(told("list"), "{}", lines.text());
 }
 
+/// POD-8, NEW-62, NEW-55, F109, T10: a 409 says that others wrote, and not that the Pod is gone: mark and removal are tried
+/// again, and its slot is held.
+#[tokio::test]
+async fn a_conflict_is_no_end() {
+    let world = World::start().await;
+    let backend = world.controller();
+    ready(&backend, 7).await;
+    world.cluster.fail(On::call(Verb::Patch, Resource::Pods), Fault::conflict());
+    let refused = backend.mark(&name(7), Mark::Terminal).await;
+    assert!(
+        matches!(&refused, Err(BackendError::Transient { cause, .. }) if cause.contains("modified")),
+        "{refused:?}"
+    );
+    assert_eq!(backend.mark(&name(7), Mark::Terminal).await, Ok(Marked::Written));
+    assert_eq!(world.cluster.pod(&name(7))["metadata"]["labels"]["ci.ddupan.top/terminal"], "true");
+    world.cluster.fail(On::call(Verb::Delete, Resource::Pods), Fault::conflict());
+    let refused = backend.delete(&name(7)).await;
+    assert!(matches!(&refused, Err(BackendError::Transient { .. })), "{refused:?}");
+    assert_eq!(names(&backend.list().await.unwrap()), [name(7)]);
+    assert_eq!(backend.delete(&name(7)).await, Ok(()));
+    assert!(!world.has(Resource::Pods, &name(7)));
+}
+
+/// POD-7, POD-8, F109, T10: the Pod went and another has its name, which nobody has told so far: that one gets neither mark
+/// nor end.
+#[tokio::test]
+async fn another_pod_has_the_name() {
+    let world = World::start().await;
+    let backend = world.controller();
+    for (n, carry_out) in [(7, "mark"), (8, "delete")] {
+        ready(&backend, n).await;
+        world.cluster.silence_watches(true);
+        world.cluster.force_delete(&name(n));
+        add(&world, &name(n), &record(n));
+        match carry_out {
+            "mark" => assert_eq!(backend.mark(&name(n), Mark::Terminal).await, Ok(Marked::Gone)),
+            _ => assert_eq!(backend.delete(&name(n)).await, Ok(())),
+        }
+        let other = world.cluster.pod(&name(n));
+        assert_eq!(other["metadata"]["labels"].get("ci.ddupan.top/terminal"), None);
+        assert_eq!(other["metadata"].get("deletionTimestamp"), None);
+        world.cluster.silence_watches(false);
+    }
+}
+
 /// NEW-62, F76, T42: without an answer of the cluster there is no list, and so no evidence; it comes back by itself.
 #[tokio::test]
 async fn no_answer_is_no_list() {
