@@ -6,12 +6,13 @@
 
 mod card;
 mod listed;
+mod making;
 mod room;
 #[cfg(test)]
 mod tests;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::assignment::Assignment;
@@ -30,6 +31,7 @@ use crate::telemetry::events::Subject;
 
 pub use card::Card;
 pub use listed::{Listed, Strays};
+pub use making::Making;
 pub use room::{Occupancy, Room};
 pub use view::{BeingMade, View};
 
@@ -73,6 +75,7 @@ pub struct Board {
     entries: Mutex<BTreeMap<AssignmentId, Entry>>,
     strays: Mutex<Strays>,
     listed: Mutex<Option<Listed>>,
+    making: Mutex<BTreeSet<(AssignmentId, Epoch)>>,
     limits: Limits,
     clock: Clock,
     chronicle: Chronicle,
@@ -91,6 +94,7 @@ impl Board {
             entries,
             strays,
             listed: Mutex::default(),
+            making: Mutex::default(),
             limits,
             clock,
             chronicle,

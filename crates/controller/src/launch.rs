@@ -2,11 +2,12 @@
 //!
 //! A pass looks at everything and takes no input: it settles messages, brings the payloads of executors that a new
 //! process found, and launches while there are slots. What can happen to a launch: the status query fails (retried),
-//! the create fails (retried with back-off, or ended with its reason), hangs (90 s), or is carried out without an answer
-//! (whatever exists is removed by `reap` before the next epoch is made). At most once holds because only the facade's
-//! claim starts a job, never a create.
+//! the create fails (retried with back-off, or ended with its reason), hangs (90 s), or is carried out without an answer,
+//! perhaps only after everybody has given it up ([`late`]; whatever exists is removed by `reap` before the next epoch is
+//! made). At most once holds because only the facade's claim starts a job, never a create.
 
 mod host;
+mod late;
 mod making;
 mod rebuild;
 mod taking;
@@ -156,6 +157,7 @@ impl Launch {
             Some(_) => {}
         }
         self.settle_all().await?;
+        self.give_up_late();
         if let Some((_, pause)) = passes.read.filter(|(read, pause)| read.elapsed() >= *pause) {
             self.find_late().await?;
             passes.read = Some((Instant::now(), LATE[1].min(pause * 2)));

@@ -187,6 +187,8 @@ impl Reap {
             seen.contains(&(id, epoch)) || strays.unreadable.contains_key(&executor_name(id, &self.instance, epoch))
         };
         let absent: Vec<_> = before.into_iter().filter(|(id, epoch, _)| !exists(*id, *epoch)).collect();
+        let unborn = absent.iter().filter(|(_, _, being_made)| *being_made == BeingMade::Yes);
+        let unborn = unborn.map(|(id, epoch, _)| (*id, *epoch)).collect();
         self.note_strays(strays, &fenced_before);
         self.board.set_listed(Listed { at: begun, executors: seen });
         for (id, epoch, being_made) in absent {
@@ -195,7 +197,7 @@ impl Reap {
             }
         }
         self.board.recovered(Recovery::ExecutorsKnown);
-        self.remove_ended();
+        self.remove_ended(&unborn);
         Ok(())
     }
 
@@ -305,8 +307,11 @@ impl Reap {
         }
     }
 
-    fn remove_ended(self: &Arc<Self>) {
-        for view in self.board.views_that(|wants| wants.removal) {
+    /// What is still being made and no list shows has nothing to be removed, however often it is asked: whoever makes it looks
+    /// for it, and where it comes it is listed.
+    fn remove_ended(self: &Arc<Self>, unborn: &BTreeSet<(AssignmentId, Epoch)>) {
+        let ended = self.board.views_that(|wants| wants.removal).into_iter();
+        for view in ended.filter(|view| !unborn.contains(&(view.id, view.life.epoch()))) {
             let name = executor_name(view.id, &self.instance, view.life.epoch());
             self.remove(self.subject(view.id), name, Removed::Current);
         }

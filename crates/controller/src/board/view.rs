@@ -92,12 +92,29 @@ impl Board {
     #[must_use]
     pub fn with_executors(&self) -> Vec<(AssignmentId, Epoch, BeingMade)> {
         let entries = self.lock();
+        let making = self.making_now();
         let with_one = entries.iter().filter(|(_, entry)| entry.life.executor() != Executor::Absent);
         let read = |(&id, entry): (&AssignmentId, &Entry)| {
-            let being_made = if *entry.life.phase() == Phase::Creating { BeingMade::Yes } else { BeingMade::No };
-            (id, entry.life.epoch(), being_made)
+            let epoch = entry.life.epoch();
+            // A life may be over while the call goes on.
+            let under_way = *entry.life.phase() == Phase::Creating || making.contains(&(id, epoch));
+            (id, epoch, if under_way { BeingMade::Yes } else { BeingMade::No })
         };
         with_one.map(read).collect()
+    }
+
+    /// The lives that wait for an executor while one of theirs is there that nobody removes: it came after its create had been
+    /// given up. One whose message is still to be given back is left for later.
+    #[must_use]
+    pub fn came_late(&self) -> Vec<(AssignmentId, Epoch)> {
+        let now = self.now();
+        let late = |life: &Life| {
+            let has_one = *life.phase() == Phase::Waiting && life.occupies_slot();
+            has_one && matches!(life.wants(now, &self.limits), Wants { removal: false, message: None, .. })
+        };
+        let entries = self.lock();
+        let lives = entries.iter().filter(|(_, entry)| late(&entry.life));
+        lives.map(|(&id, entry)| (id, entry.life.epoch())).collect()
     }
 
     /// Whether to hear that its executor exists is news to a life. Every list says it of each executor again.

@@ -21,7 +21,7 @@ use crate::wire::outcome_of;
 
 /// A create that takes longer counts as failed with unknown outcome.
 const CREATE_DEADLINE: Duration = Duration::from_secs(90);
-const FIRST_RETRY: Duration = Duration::from_secs(2);
+pub(super) const FIRST_RETRY: Duration = Duration::from_secs(2);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 impl Launch {
@@ -62,6 +62,7 @@ impl Launch {
             Err(refusal) => return failed(Some(refusal.reason), refusal.cause, refusal.remedy, pause),
         }
         drop(task);
+        let _making = self.board.makes(id, epoch);
         match self.create(&assignment, epoch).await {
             Ok(()) => {}
             Err(BackendError::Permanent { reason, cause, remedy }) => failed(Some(reason), cause, remedy, pause),
@@ -69,6 +70,7 @@ impl Launch {
             Err(error @ BackendError::Conflict { .. }) => failed(None, error.to_string(), String::new(), pause),
             Err(BackendError::Transient { cause, retry_after }) => {
                 failed(None, cause, String::new(), at_least(retry_after));
+                self.look_for(id, epoch).await;
             }
             Err(BackendError::QuotaUsedUp { cause, retry_after }) => {
                 let retry_at = after(at_least(retry_after));
@@ -103,6 +105,11 @@ impl Launch {
             let Some(view) = self.board.view(id) else { return Ok(()) };
             if view.life.epoch() != epoch || !matches!(view.life.phase(), Phase::Creating | Phase::Bound) {
                 return Ok(());
+            }
+            // Gitea was asked before this, which may have taken long.
+            if !self.board.may_decide() {
+                tokio::time::sleep(FIRST_RETRY).await;
+                continue;
             }
             let order = self.order(assignment, epoch, view.life.steps_text());
             let ensured =

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod admission;
+mod away;
+mod broken;
 mod deaths;
 mod identities;
 mod jobs;

@@ -26,7 +26,7 @@ pub(crate) struct Site {
     settings: Vec<(String, String)>,
     replicas: BTreeMap<usize, Child>,
     controllers: Vec<outcome::Controller>,
-    _broker: Option<Arc<Broker>>,
+    broker: Option<Arc<Broker>>,
     cluster: Arc<Cluster>,
     pub(crate) dir: TempDir,
 }
@@ -71,7 +71,7 @@ impl Site {
             settings: defaults.into_iter().chain(settings).collect(),
             replicas: BTreeMap::new(),
             controllers: Vec::new(),
-            _broker: broker,
+            broker,
             cluster,
             dir,
         };
@@ -136,6 +136,16 @@ impl Site {
             process.ended.get_or_insert((std::time::Instant::now(), outcome::Death::InOrder));
         }
         status
+    }
+
+    /// Sends a signal to a controller that is not to end by it.
+    pub(crate) fn signal(&self, number: usize, which: testkit::real::Signal) {
+        testkit::real::signal(self.replicas.get(&number).and_then(Child::id).unwrap(), which);
+    }
+
+    /// Where NATS is.
+    pub(crate) fn nats(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.broker.as_ref().unwrap().port()).into()
     }
 
     /// Waits for the end of a controller.
