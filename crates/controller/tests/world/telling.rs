@@ -214,11 +214,11 @@ async fn metrics_of_jobs() {
 #[tokio::test]
 async fn metrics_of_failures() {
     let world = world(1).await;
+    // The launch asks Gitea, and so does the claim: nothing is taken as long as Gitea does not answer.
+    let away = FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX);
+    world.gitea.fail_next(Method::UpdateTask, away.clone().sparing(1));
     let job = world.push_one(job("long", &["gate here"]));
     world.eventually("its executor exists", SOON, running).await;
-    // The claim asks Gitea first: nothing is taken as long as Gitea does not answer.
-    let away = FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX);
-    world.gitea.fail_next(Method::UpdateTask, away.clone());
     world.gitea.fail_next(Method::FetchTask, away);
     world.signal_only(&world.executor_processes(), Signal::Kill);
     counts(&world, "gdr_executor_failures_total", "reason=\"executor_exited\"").await;
@@ -244,11 +244,10 @@ async fn metrics_of_failures() {
 #[tokio::test]
 async fn metrics_of_what_belongs_to_nothing() {
     let world = world(2).await;
+    let away = FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX);
+    world.gitea.fail_next(Method::UpdateTask, away.sparing(1));
     let job = world.push_one(job("long", &["gate here"]));
     world.eventually("its executor exists", SOON, running).await;
-    world
-        .gitea
-        .fail_next(Method::UpdateTask, FaultSpec::gitea(ErrorCode::Unavailable, "database is locked").times(u32::MAX));
     let executors = world.state().join("executors");
     let name = world.executors().remove(0);
     let parts = ["meta.json", "launch.json", "lock"];

@@ -29,6 +29,7 @@ pub(crate) enum Symptom {
 /// One ordered fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultSpec {
+    spared: u32,
     pub(crate) times: u32,
     pub(crate) moment: Moment,
     pub(crate) symptom: Symptom,
@@ -68,13 +69,20 @@ impl FaultSpec {
     }
 
     fn new(symptom: Symptom) -> Self {
-        Self { times: 1, moment: Moment::BeforeCommit, symptom }
+        Self { spared: 0, times: 1, moment: Moment::BeforeCommit, symptom }
     }
 
     /// How many calls it strikes; `u32::MAX` is until [`super::Gitea::clear_faults`].
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = times;
+        self
+    }
+
+    /// It lets so many calls pass before the first that it strikes.
+    #[must_use]
+    pub fn sparing(mut self, calls: u32) -> Self {
+        self.spared = calls;
         self
     }
 
@@ -154,6 +162,10 @@ impl Faults {
             queue.pop_front();
         }
         let spec = queue.front_mut()?;
+        if spec.spared > 0 {
+            spec.spared -= 1;
+            return None;
+        }
         if spec.times != u32::MAX {
             spec.times -= 1;
         }
